@@ -143,7 +143,8 @@ def first_line(data: bytes) -> TokenLine | None:
 
 
 class Connection:
-    """One accepted connection. `name` identifies the peer; the peer's connections are counted by the key `whose`."""
+    """One accepted connection. `name` identifies the peer. All connections of the same peer have the same key `whose`,
+    by which they are counted."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -192,7 +193,8 @@ class Connection:
                 else:
                     # The peer makes TLS send messages, such as answers to key updates, but does not read them.
                     ended = ended or Refusal.TLS
-        # A source without tokens removes a token line, too, so that clients may send one before it is required.
+        # A source that requires no tokens also removes a token line, so that clients may send tokens before the source
+        # requires them.
         if self.opening is not None:
             data = self.opening + data
             line = first_line(data)
@@ -215,8 +217,8 @@ class Connection:
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Allow replies on this connection from now on. `later` is called if the kernel has not accepted all bytes of a
-        reply, so that the caller sends the rest later."""
+        """From now on, replies can be sent on this connection. `later` is called if the kernel has not accepted all
+        bytes of a reply, so that the caller sends the rest later."""
         self._later = later
 
     @property
@@ -235,7 +237,8 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Accept no replies any more. If no bytes wait to be sent, send the TLS alert `close_notify`."""
+        """From now on, no reply can be sent on this connection. If no bytes wait to be sent, send the TLS alert
+        `close_notify`."""
         self._later = None
         if not self._unsent:
             with suppress(OSError):
@@ -285,8 +288,8 @@ class GreetingRefusedError(Exception):
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the TLS handshake and check the token, if `guard` requires them. Raise GreetingRefusedError if one of them
-    fails, or if both together take longer than `patience` seconds."""
+    """Perform the TLS handshake and check the token, as far as `guard` requires them. Raise GreetingRefusedError if the
+    handshake or the check fails, or if both together take longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             try:
@@ -346,7 +349,7 @@ REST_MIN = 0.001
 
 
 class AdaptiveRest:
-    """Computes the pause between two polls of a source's sockets, in which small writes collect in the kernel.
+    """Computes the pause between two polls of a source's sockets. During the pause, small writes collect in the kernel.
 
     A poll that found at least `enough` bytes at one socket halves the pause, and any other poll doubles it."""
 

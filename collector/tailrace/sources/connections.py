@@ -41,7 +41,8 @@ TURN_BYTES = 2**20
 """Number of bytes that the receiving task receives before other tasks run."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that each receive counts towards `TURN_BYTES`: even a small one takes some time."""
+"""Minimum number of bytes by which each receive call counts towards `TURN_BYTES`, because even a call that receives few
+bytes takes some time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -57,7 +58,8 @@ class ConnectionSource(Source):
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
         self._served: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that have passed TLS and token; the one that has been silent longest is first."""
+        """Connections that have passed the TLS handshake and the check of the token. The connection that has been
+        silent longest is first."""
         self._with_session: dict[int, Connection] = {}
         self._readiness: Readiness | None = None
         self._intake: Intake | None = None
@@ -118,7 +120,8 @@ class ConnectionSource(Source):
     # The following methods accept connections.
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
-        """Accept one connection. Wake the receiving task, so that it removes closed connections before the next accept."""
+        """Accept one connection. Before the next connection is accepted, wake the receiving task, which removes closed
+        connections."""
         self._resting.cancel()
         try:
             sock, address = listener.accept()

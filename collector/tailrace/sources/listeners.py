@@ -59,7 +59,7 @@ class Listener(ABC):
     enough: int
     """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
 
-    The number must be less than a socket buffers, because a writer blocks when the buffer is full."""
+    The number must be less than the size of a socket's buffer, because a writer blocks when the buffer is full."""
     look_seconds = math.inf
     """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
 
@@ -85,7 +85,8 @@ class Listener(ABC):
         return None
 
     def demands(self, peer: ConnectedPeer) -> Guard:  # noqa: ARG002 - the same of all
-        """Return what a peer must prove before its connection gets a session: TLS, a certificate or a token."""
+        """Return the requirements that a peer must meet before its connection gets a session: TLS, a certificate or a
+        token."""
         return self.guard
 
 

@@ -1,8 +1,8 @@
 """Bind the sources' sockets, keep the sockets across restarts, and find the user of a peer.
 
-A socket may stay open longer than its source, and longer than the process (`Listening`). `localhost` means 127.0.0.1
-and ::1, because programs differ in which of them they try first. A socket at `localhost` accepts IPv4 and IPv6, and is
-bound to the loopback device, so that only this host can reach it.
+A socket may stay open after its source has stopped, and even after the process has ended (`Listening`). `localhost`
+means 127.0.0.1 and ::1, because programs differ in which of them they try first. A socket at `localhost` accepts IPv4
+and IPv6, and is bound to the loopback device, so that only this host can reach it.
 
 `hold` binds sockets before the daemon loads its other modules, because the kernel rejects data while no socket is
 bound. Loading takes 0.4 s of CPU, so this module imports only modules that load quickly. `owner` finds a peer's user by
@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
-    """How a socket is bound. With a `device`, which is used for `localhost`, the socket accepts IPv4 and IPv6."""
+    """How a socket is bound. If `device` is set, as for `localhost`, the socket is bound to this network device, and
+    accepts IPv4 and IPv6."""
 
     family: socket.AddressFamily
     proto: int
@@ -170,9 +171,9 @@ _SO_RXQ_OVFL = 40
 
 
 class Listening:
-    """One address that this process keeps bound from `open` until `close`. `make` returns a new socket or raises
-    OSError. `slot` stores the socket for the next process, and `fits` returns whether a stored socket has this
-    address."""
+    """One address, whose socket this process keeps bound from `open` until `close`. The function `make` returns a new
+    socket or raises OSError. `slot` stores the socket for the next process, and the function `fits` returns whether a
+    stored socket has this address."""
 
     def __init__(
         self,
@@ -324,9 +325,9 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. The
-    daemon may still refuse to start, so bind no unix socket, because that changes a file, and no shared address,
-    because that would take datagrams away from running collectors."""
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. Do not
+    bind unix sockets, because that changes a file, nor shared addresses, because that takes datagrams away from running
+    collectors: the daemon may still refuse to start."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:

@@ -107,29 +107,33 @@ class FileIntake(Intake, Protocol):
         """Append the whole content of a new or changed document, such as a metadata file, of the session's file."""
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
-        """Register `finder`. Return by session number the state of each file that an earlier run left open."""
+        """Register `finder`. Return, by session number, the state of the file of each session that an earlier run of
+        the daemon left open."""
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the sessions that this source continues from now on: those that no source follows at present and that
-        have read a newly found file or its possible original. Return `claimed` if another source reads the file or its
-        possible original (see `FileFinder.claims`), and `later` if not all input of the sessions is decoded yet."""
+        """Return the sessions that this source continues from now on: those whose files no source follows at present,
+        and which have read a newly found file or the file of which it may be a copy. Return `claimed` if another source
+        already reads such a file (see `FileFinder.claims`), and `later` if not all input of these sessions is decoded
+        yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
         """Return whether another source knows a file that it does not read yet and that may be a copy of the file that
         had the path `path` and begins with `head`."""
 
     def let_go(self, number: int) -> None:
-        """Record that this source no longer finds the session's file, so that another source can continue the session."""
+        """Record that this source no longer follows the session's file, so that another source can continue the
+        session."""
 
 
 class FileFinder(Protocol):
     """The methods by which file sources agree on which source reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source claims a file that another source has found, so that the other source must not
-        read the file. The file begins with `head`."""
+        """Return whether this source reads a file that another source has found, or a file of which it may be a copy,
+        or has ended the session of such a file. Then the other source must not read the file. The file begins with
+        `head`."""
 
     def awaits(self, path: str, head: bytes) -> bool:
         """Return whether this source knows a file that it does not read yet and that may be a copy of another source's
@@ -178,7 +182,7 @@ class SourceFigures(msgspec.Struct):
     buffer_bytes: int = 0
     buffer_asked: int = msgspec.field(default=0, name="buffer_asked_bytes")
     files: int = 0
-    """Number of known files: followed, waiting, or read to the end."""
+    """Number of known files: those that are followed, that wait, or that were read to the end."""
     files_ended: int = 0
     """Number of files read to the end by an import; 0 for a source that goes on following files."""
     waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")

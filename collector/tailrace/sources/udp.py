@@ -96,12 +96,12 @@ _COOKIE = struct.Struct("=q")
 Address = tuple[str, int]
 
 STRANGERS = "strangers"
-"""Name that stands for the peer in the session that all peers without a session of their own share. It has their
-unreadable datagrams."""
+"""Name, in place of a peer's name, of the session that all peers without a session of their own share. This session has
+the unreadable datagrams of these peers."""
 
 
 class Peer:
-    """A peer that sends datagrams: its address, its session, and the number of bytes that may be sent to it."""
+    """A peer that sends datagrams: its address, its session, and the number of bytes that may still be sent to it."""
 
     __slots__ = ("active_at", "address", "allowance", "needed", "number")
 
@@ -113,7 +113,8 @@ class Peer:
         """Number of bytes that may be sent to the peer: bytes received from it less bytes sent to it. So a sender with
         a forged address cannot make the collector flood that address."""
         self.needed = 1
-        """Size (bytes) of a packet to the peer that cannot be sent before `allowance` reaches this size."""
+        """Value of `allowance` from which on the next packet may be sent: the size (bytes) of the last packet if it was
+        too large to be sent, otherwise 1."""
 
 
 _ByActivity = OrderedDict[Address, Peer]
@@ -151,7 +152,7 @@ class Peers:
             yield self._forget(self._once or self._again)
 
     def forget_silent(self, horizon: float) -> Iterator[int]:
-        """Evict the peers that have sent nothing since the time `horizon`. Yield their sessions."""
+        """Evict the peers that have sent nothing since the time `horizon`. Yield the sessions of these peers."""
         for peers in (self._once, self._again):
             while peers and next(iter(peers.values())).active_at <= horizon:
                 yield self._forget(peers)
@@ -163,8 +164,8 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second. After a time with few new peers, up to `beforehand` more may
-    come at once."""
+    """Limits the number of new peers to `rate` a second. After a time with few new peers, up to `beforehand` additional
+    ones are accepted at once."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -211,7 +212,8 @@ class Admission:
         """Number of bytes in datagrams that were dropped because of too many new peers, and that no gap reports yet."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """Number and start time of the shared session (`STRANGERS`); None while there is no such session."""
+        """Number and start time of the session that all peers without a session of their own share; None while there is
+        no such session."""
 
     def resume(self, intake: Intake) -> None:
         now = self._clock.monotonic()
@@ -291,8 +293,8 @@ class Admission:
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")
-        # End this session even if strangers still send: a session can store only a limited number of bytes in the
-        # quarantine.
+        # End this session even if peers without a session of their own still send: a session can store only a limited
+        # number of bytes in the quarantine.
         if self._strangers and self._strangers[1] <= horizon:
             intake.close(self._strangers[0], "idle")
             self._strangers = None
@@ -343,7 +345,8 @@ class Received(NamedTuple):
 
 
 def nap(sock: socket.socket) -> int:
-    """Return for how long (µs) a socket's thread may sleep: a burst then fills at most a quarter of the buffer."""
+    """Return the time (µs) for which a socket's reading thread may sleep so that a burst fills at most a quarter of the
+    buffer meanwhile."""
     longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
@@ -588,8 +591,8 @@ class UdpSource(Source):
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass on unreadable datagrams, report datagrams that the kernel has dropped at an idle socket, and end the
-        sessions of silent peers."""
+        """Append unreadable datagrams to their session, report datagrams that the kernel has dropped at an idle socket,
+        and end the sessions of silent peers."""
         self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

@@ -4,10 +4,10 @@ gzip writes a compressed copy next to a file and then removes the file. libovni 
 removes the original. rsync replaces a file by a longer copy. The events must be stored only once. So a file that may be
 a copy waits while its original exists. Once the original is removed, the copy continues its session.
 
-Equal first bytes make a file a possible copy, but prove nothing. So the whole content of a waiting file is compared
-once the file is unchanged for `SETTLED`. A proven copy keeps waiting. If the contents differ, or if there is no result
-after `UNPROVEN_MAX`, the file is read into a session of its own. Readers hide this session if the file is a copy
-nevertheless.
+Equal first bytes make a file a possible copy, but prove nothing. So the whole content of a file that waits as a
+possible copy is compared once the file is unchanged for `SETTLED`. A proven copy keeps waiting. If the contents differ,
+or if there is no result after `UNPROVEN_MAX`, the file is read into a session of its own. Readers hide this session if
+the file is a copy nevertheless.
 
 If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run."""
 
@@ -34,10 +34,11 @@ SETTLED = 60.0
 """Time (seconds) without a change after which a file counts as completely written."""
 
 UNPROVEN_MAX = 600.0
-"""Maximum time (seconds) for which a file waits as a possible copy without a proof."""
+"""Maximum time (seconds) for which a file waits as a possible copy if the comparison gives no result."""
 
 ENDED_MAX = 8192
-"""Maximum number of groups of possible copies for which the catalog remembers files whose sessions have ended."""
+"""Maximum number of groups (files that may be copies of one another) for which the catalog remembers files whose
+sessions have ended."""
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
@@ -103,11 +104,12 @@ class Catalog:
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return all other known files in the group of possible copies to which a file belongs."""
+        """Return all other known files in the given file's group of possible copies."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return those files in a file's group of possible copies that were found after the file."""
+        """Return those other files in the given file's group of possible copies that were found later than this
+        file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def add(self, file: Followed, key: str | None = None) -> None:
@@ -134,7 +136,7 @@ class Catalog:
         return None if file.location.path == before else before
 
     def move(self, file: Followed, path: str) -> None:
-        """Record a file's new path. A possible copy stays in the group of its possible original."""
+        """Record a file's new path. A file that may be a copy stays in its group, in which its possible original is."""
         key = self.remove(file)
         file.moved(path)
         self.add(file, key if file.phase is Phase.COPY else None)
@@ -194,7 +196,8 @@ class Catalog:
                 yield file
 
     def idle_interval(self, looks: int) -> float:
-        """Return an interval (seconds) between checks in which `looks` checks take at most `LOOKS_SHARE` of a core."""
+        """Return an interval (seconds) between two checks of a file that is so long that `looks` checks take at most
+        the fraction `LOOKS_SHARE` of this time."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_check(self, file: Followed, now: float) -> None:
@@ -230,7 +233,7 @@ class Catalog:
         for elder in group[: group.index(file)]:
             if elder.phase is Phase.NEW:
                 with suppress(OSError):  # the next check of `elder` reports an error that persists
-                    elder.look(now)  # it may have been empty at its last check
+                    elder.look(now)  # `elder` may have been empty at its last check
                     if elder.size > 0 and relation(elder.head(), head) != "other":
                         return True
         for other in self.relatives(file):
@@ -303,8 +306,8 @@ class Catalog:
         ]
 
     def begun_copy(self, file: Followed) -> Followed | None:
-        """Return a followed compressed file whose content, as far as it was read, is the beginning of the content of
-        `file`. Return None if there is no such file. Raise OSError on failure."""
+        """Return a followed compressed file if all content that was read from it is the beginning of the content of
+        `file`. Return None if there is no such file. Raise OSError if a file cannot be read."""
         head = file.head()
         for other in self.relatives(file):
             known = other.handoff.content
@@ -325,9 +328,9 @@ class Catalog:
         return None
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether another source must not read the file at `path`, which begins with `head`: this source follows
-        the file or a possible original of the file, or knows the file and has ended the session of another file that
-        begins in the same way."""
+        """Return whether another source must not read the file at `path`, which begins with `head`: this source reads
+        the file or a possible original of the file, or knows the file and has ended the session of another file with
+        the same first bytes."""
         known = self.of_node((device, inode))
         if known is not None and known.phase not in WAITING:
             return True
@@ -337,7 +340,7 @@ class Catalog:
             try:
                 other.look(self._clock.monotonic())  # find changes before the comparison
             except OSError:
-                return True  # other sources must wait until `other` can be read again
+                return True  # `other` cannot be read now: let other sources wait
             behind = other.location.gone is not None or other.behind > 0
             if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
                 return True
@@ -355,8 +358,8 @@ class Catalog:
         )
 
     def heir(self, file: Followed, now: float) -> Followed | None:
-        """Return the copy, not read so far, that continues the session of a removed file, or None. Prefer the copy that
-        was found first. Raise OSError if a copy cannot be read."""
+        """Return the file that is to continue the session of a removed file: a copy of which nothing was read so far,
+        or None. Prefer the copy that was found first. Raise OSError if a copy cannot be read."""
         if file.handoff.number is None:
             return None
         for other in sorted(self.waiting(file), key=attrgetter("known")):
@@ -385,8 +388,8 @@ class Catalog:
 
 
 def _begins_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file begins like `head`. Return False if the file cannot be read, for example because it was
-    removed."""
+    """Return whether a file may begin with the same bytes as `head`. Return False if the file cannot be read, for
+    example because it was removed."""
     try:
         return relation(file.head(), head) != "other"
     except OSError:

@@ -10,7 +10,7 @@ another one follows, if the pieces are the whole file, or if the bytes state whe
 Followed files are read while they grow, because nothing distinguishes a piece from a new trace then. Once files no
 longer change, they are compared with each other (`Repeats`). In a format whose tools merge traces, the records of a
 file are compared with those of other files in any order. If all content of a file is in other files, the source reports
-the file to the daemon, and views leave out the file's session. If the file grows, the report is void.
+the file to the daemon, and views leave out the file's session. If the file grows later, the report is no longer valid.
 
 Reports never form a circle, so views show each event. In most formats, a report names a longer file as the one that has
 the content. In a format whose traces are split and merged, the ledger joins the pieces of a run, and the session that
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 ALIKE_MAX = 16
 """Maximum number of files with equal first or last bytes that are compared. If there are more, none of them counts as a
-piece, because each comparison costs a checksum."""
+piece (part) of another file, because each comparison requires a checksum."""
 
 AHEAD = 4096
 """Number of bytes after an offset of the long file that must be known to find the pieces that may begin at this
@@ -56,7 +56,7 @@ RECORD = 150
 """Number of bytes of the first record that are compared to find a merged file and its parts."""
 
 NAMED = 5
-"""Number of copies that the log names for each source."""
+"""Maximum number of copies that the daemon's log names for each source."""
 
 _BESIDE = b" \t\r\n,[]"
 
@@ -87,13 +87,13 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes read from the file with which this file is compared."""
+        """Return the number of bytes that were read from the other file, with which this file is compared."""
         return (self.part or self).trail.offset
 
 
 class CopyProof:
-    """A comparison, in steps, that proves that an unchanged file is a copy of another file, or of the beginning of a
-    longer one: their checksums are equal."""
+    """A comparison, in steps, that proves by equal checksums that an unchanged file is a copy of another file, or of
+    the beginning of a longer file."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
@@ -109,7 +109,8 @@ class CopyProof:
 
     @property
     def content_size(self) -> int | None:
-        """Return the content's size (bytes); None until its checksum is computed, and if the content is damaged."""
+        """Return the size (bytes) of the file's content; None until the content's checksum is computed, and if the
+        content is damaged."""
         return self._content.offset if isinstance(self._content, Trail) else None
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
@@ -135,8 +136,8 @@ class CopyProof:
 
 
 def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether the content read from `other` begins with the content `own`. If the checksums known so far do not
-    show this, return a check that reads `other` again."""
+    """Return whether the content read from `other` begins with the content `own`. If the known checksums do not decide
+    this, return a check that reads `other` again."""
     read = other.handoff.content
     if other.handoff.lost or own.crc is None or own.offset > read.offset:
         return False
@@ -146,8 +147,8 @@ def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | b
 
 
 class PieceFile(NamedTuple, Generic[T]):
-    """A file that may be a piece of another file: its first bytes (up to `AHEAD`), its size, which is not 0, and the
-    checksum of its content without the first `UNSAYING` bytes."""
+    """A file that may be a piece (part) of another file. The fields are the file's first bytes (up to `AHEAD`), its
+    size, which is not 0, and the checksum of its content without the first `UNSAYING` bytes."""
 
     file: T
     head: bytes
@@ -156,7 +157,8 @@ class PieceFile(NamedTuple, Generic[T]):
 
 
 class _Candidate(Generic[T]):
-    """A place in the long file, from the offset `begin` on, where the content of a piece may be."""
+    """A byte range of the long file, from the offset `begin` on, that may equal the content of a piece (shorter
+    file)."""
 
     def __init__(self, piece: PieceFile[T], begin: int) -> None:
         self.piece = piece
@@ -169,11 +171,12 @@ class _Candidate(Generic[T]):
 
 
 class Cover(Generic[T]):
-    """Finds the pieces in the content of a long file, which is passed to `feed` part by part.
+    """Finds other files (pieces) whose content is a part of the content of a long file. `feed` takes this content part
+    by part.
 
-    `beginning_with` returns the files that may be a piece which begins at an offset of the long file. It is called with
-    the bytes from this offset on (`AHEAD`, or fewer at the end of the file) and the offset. `at_end` has the files that
-    may be the last piece, by the offset of the long file at which this piece would begin."""
+    The function `beginning_with` returns the files whose content may begin at a given offset of the long file. Its
+    arguments are the bytes from this offset on (`AHEAD`, or fewer at the end of the file) and the offset. `at_end` has
+    the files that may be the last piece, by the offset of the long file at which this piece would begin."""
 
     def __init__(
         self,
@@ -186,26 +189,28 @@ class Cover(Generic[T]):
         self._at = 0
         self._open: list[_Candidate[T]] = []
         self._found: dict[int, list[_Candidate[T]]] = {0: []}
-        """Places in the long file that have the content of a piece, by the offset at which the place ends."""
+        """Byte ranges of the long file that equal a piece (shorter file), by the offset at which the range ends."""
         self._heads: dict[int, bytes] = {}
-        """The bytes (at most `HEAD`) that follow a piece in the long file, by the offset at which the piece ends."""
+        """The bytes (at most `HEAD`) that follow a piece (shorter file) in the long file, by the offset at which the
+        piece ends."""
         self._times: Counter[PieceFile[T]] = Counter()
-        """How often each piece was found, at most `ALIKE_MAX` times: a file may repeat one record."""
+        """How often each piece (shorter file) was found. At most `ALIKE_MAX` times are counted, because a file may
+        repeat one record."""
 
     @property
     def is_over(self) -> bool:
-        """Return whether no further piece can be found."""
+        """Return whether no further piece (file with a part of the content) can be found."""
         return not self._open and not self._at_end and self._at not in self._found
 
     @property
     def is_vain(self) -> bool:
-        """Return whether no piece was found, and none can be found."""
+        """Return whether no piece (file with a part of the content) was found, and none can be found any more."""
         return self.is_over and len(self._found) == 1
 
     @property
     def awaited(self) -> list[bytes]:
-        """Return the bytes (at most `HEAD`) that follow each piece that was found. Another piece may begin with these
-        bytes."""
+        """Return, for each piece (file with a part of the content) that was found, the bytes (at most `HEAD`) that
+        follow it in the long file. Another piece may begin with these bytes."""
         return [self._heads[end] for end in self._found if end and end in self._heads]
 
     def feed(self, data: bytes) -> None:
@@ -238,7 +243,7 @@ class Cover(Generic[T]):
         return _files(pieces), _files(whole)
 
     def _go(self, stop: int) -> None:
-        """Compare the content up to the offset `stop`."""
+        """Compare the long file's content with possible pieces up to the offset `stop`."""
         while self._at < stop:
             begun = self._at_end.pop(self._at, [])
             if self._at in self._found:
@@ -314,7 +319,8 @@ class Repeats:
         self._first: FileIndex = {}
         """Files by their first record, in a format whose tools merge traces."""
         self._awaiting: FileIndex = {}
-        """Files of which some pieces were found, by the bytes with which a further piece would begin."""
+        """Files of which pieces (files with a part of their content) were found, by the bytes with which a further
+        piece would begin."""
         self._places: dict[Followed, list[IndexPlace]] = {}
         """For each file, its entries in the indexes `_begin`, `_end`, `_first` and `_awaiting`."""
         self._queue: dict[Followed, None] = {}
@@ -327,7 +333,8 @@ class Repeats:
 
     @property
     def due(self) -> float:
-        """Return the time of the next step: minus infinity if there is work to do now, otherwise infinity."""
+        """Return the time at which the next step is due: minus infinity if there is work to do now, otherwise
+        infinity."""
         return float("-inf") if self.has_work else float("inf")
 
     def settle(self, file: Followed, now: float) -> None:
@@ -382,8 +389,8 @@ class Repeats:
         return keys
 
     def _compare(self, whole: Followed) -> Iterator[None]:
-        """Find, in steps, the pieces of a file and the files that were merged into it (its parts), and report them to
-        the daemon."""
+        """Find, in steps, the files that have a part of the content of the file `whole` (pieces) and the files that
+        were merged into it (parts). Report them to the daemon."""
         if whole not in self._settled:
             return
         at_end = self._ending_with(whole)
@@ -440,9 +447,9 @@ class Repeats:
         return sound and (content.trail.offset, content.trail.crc) == known
 
     def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
-        """Report to the daemon the file `whole`, if it was read after all its parts. If it was read before all its
-        parts, report the parts, and the pieces that were read after it. Only the session that was read first has the
-        gaps of a run (`ledger.split_runs`)."""
+        """If the file `whole` was read after all files that were merged into it (parts), report it to the daemon as a
+        copy. If it was read before them, report the parts, and the pieces that were read after it, as copies. Only the
+        session that was read first has the gaps of a run (`ledger.split_runs`)."""
         if parts and all(_number(part) < _number(whole) for part in parts):
             self._report(whole, parts)
         elif all(_number(part) > _number(whole) for part in parts):
@@ -451,7 +458,7 @@ class Repeats:
                     self._report(piece, [whole])
 
     def _is_begun(self, whole: Followed) -> bool:
-        """Return whether another file may be the first piece of the file `whole`, or begins with the same first
+        """Return whether another file may be a copy of the beginning of the file `whole`, or begins with the same first
         record."""
         head = whole.handoff.content.head
         if any(True for _ in self._beginning_with(whole, head, 0)):
@@ -476,7 +483,8 @@ class Repeats:
                     yield piece
 
     def _ending_with(self, whole: Followed) -> dict[int, list[PieceFile[Followed]]]:
-        """Return the files that may be the last piece of a file, by the offset at which they would begin."""
+        """Return the files that may be copies of the end of the file `whole`, by the offset at which this copied end
+        would begin."""
         found: dict[int, list[PieceFile[Followed]]] = {}
         alike = self._end.get(whole.handoff.content.last, {})
         for file in alike if len(alike) <= ALIKE_MAX else ():

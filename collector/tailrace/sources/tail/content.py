@@ -1,4 +1,4 @@
-"""Read the content of uncompressed and compressed files piece by piece, from a given position on.
+"""Read the content of uncompressed and compressed files, part by part, from a given position on.
 
 *Content* means the bytes that a session receives: decompressed and without holes, which are ranges of a sparse file to
 which nothing was written. A *trail* has the first and last bytes, the number and the checksum of bytes that were read.
@@ -134,7 +134,7 @@ class Compressed:
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """Reader of the bytes that a new decompressor must get again; None when no such bytes are left."""
+        """Reader of the bytes that must be passed again to a new decompressor; None when no such bytes are left."""
         self._inflater: Inflater | None = None
         self._begun = member
         """Position at which decompression can begin again: the last gzip member, or the end of damaged bytes after
@@ -143,8 +143,8 @@ class Compressed:
         self._skipped: Trail | None = None
         self._certain = certain
         self.hole: SparseRange | None = None
-        """A hole that was read and is not reported to the daemon yet. Until it is, the decompressor must not be
-        dropped."""
+        """A hole (unwritten range) that was read and has not been reported to the daemon yet. Until it is reported, the
+        decompressor must not be dropped."""
 
     @property
     def trail(self) -> Trail:
@@ -152,7 +152,7 @@ class Compressed:
 
     @property
     def pending(self) -> int:
-        """Return the number of bytes after the last complete member."""
+        """Return the number of bytes read after the last complete gzip member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
 

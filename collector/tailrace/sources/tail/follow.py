@@ -1,7 +1,8 @@
 """Follow one file and its reading progress.
 
-A file is in one phase at a time (see `phase`). `look` checks the file for changes; `read` passes its next piece to the
-daemon. Neither blocks. Both raise OSError if a system call fails; call them again later."""
+A file is in one phase at a time (see `phase`). `look` checks the file for changes; `read` passes the next part of its
+content to the daemon. Neither method blocks. Both raise OSError if a system call fails; the caller then calls them
+again later."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Followed:
 
     @property
     def passed(self) -> int:
-        """Return the number of bytes read from the file plus the number of bytes of content passed to the daemon."""
+        """Return the number of bytes read from the file plus the number of (decompressed) bytes of content passed to
+        the daemon."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -185,8 +187,8 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether this session has read the file `other`, which waits to be read and has the same device and
-        inode."""
+        """Return whether this session has already read the file `other`, which waits to be read and has the same device
+        and inode."""
         # If neither creation times nor contents decide, return True, so that no file is read twice.
         at, birth = other.location, self.location.birth
         if birth and at.birth:
@@ -233,7 +235,7 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def repeats(self, sessions: tuple[str, ...]) -> None:
-        """Report to the daemon that the files of the sessions `sessions` together have all content of this file."""
+        """Report to the daemon that the files of the given sessions together have all content of this file."""
         self.copied_in = sessions
         self.handoff.tell(self.facts)
 
@@ -251,7 +253,7 @@ class Followed:
         self.handoff.moved()
 
     def wait_for(self, event: FileEvent) -> None:
-        """Move the file to a phase in which it is not followed for now. `event` is the reason."""
+        """Move the file to a phase in which it waits and is not read. `event` is the reason."""
         self.phase = NEXT[event][self.phase]
         if event is FileEvent.OF_OTHER_FORMAT and self._signature:
             self.location.close_until(self._signature)
@@ -294,8 +296,8 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file, judging by its size, may be a copy of a file of `whole` bytes or of the beginning
-        of that file."""
+        """Return whether this file's size permits that the file is a copy of a file of `whole` bytes or of that file's
+        beginning."""
         # A shorter copy needs `HEAD` bytes, because many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
@@ -329,7 +331,7 @@ class Followed:
                 self._proof = CopyProof(fd)
             return self._proof.step(fd, self.size, other, other._part)
         except OSError:
-            self._proof = None  # release the inflater; a later call begins the comparison anew
+            self._proof = None  # release the decompressor; a later call begins the comparison anew
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
@@ -403,8 +405,8 @@ class Followed:
         )
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it to the daemon. Return whether more pieces may follow. Raise
-        OSError on failure."""
+        """Read the next part of the file and pass it to the daemon. Return whether more parts may follow. Raise OSError
+        on failure."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
@@ -440,7 +442,7 @@ class Followed:
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
     def _hand_on(self, piece: bytes | SparseRange | InflationBegun | LostPart) -> None:
-        """Pass the next piece of the file to its session, which is opened if necessary."""
+        """Pass the next part of the file to the file's session. Open the session if necessary."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
         self.copied_in = ()
@@ -510,7 +512,8 @@ class Followed:
                 self.handoff.lose("overwritten", differing)
 
     def _go_on_checking(self, fd: int) -> bool:
-        """Read more bytes a second time and compare them; return whether bytes are left. Raise OSError if that fails."""
+        """Read more bytes of the file a second time, and compare them with those that were read before. Return whether
+        bytes are left. Raise OSError if that fails."""
         part = self._part
         same = part.check_more(fd)
         if same is False:

@@ -131,7 +131,7 @@ Event = Content | InflationBegun | LostPart
 
 
 class Inflater:
-    """Converts the bytes of a compressed file into events: content, beginnings of members, and errors.
+    """Converts the bytes of a compressed file into events: content, beginnings of gzip members, and errors.
 
     When `next` returns None, call `feed` with the next bytes."""
 
@@ -178,7 +178,8 @@ class Inflater:
         self._input += data
 
     def pad(self, size: int) -> bool:
-        """Take `size` NULs that end the file, if the input so far ends between members. Return whether that is so."""
+        """If the input so far ends between gzip members, take `size` NULs, with which the file ends. Return whether
+        they were taken."""
         if (
             self._member is not None
             or self._input
@@ -216,7 +217,7 @@ class Inflater:
                 return Content(content)
 
     def _pad(self, last: bool) -> LostPart | None:
-        """Take NULs behind a member. Return them as bad bytes if they are no padding."""
+        """Take NULs behind a gzip member. Return them as bad bytes if they cannot be padding."""
         nuls = len(self._input) - len(self._input.lstrip(b"\0"))
         self.padding += nuls
         self._use(nuls)
@@ -226,7 +227,8 @@ class Inflater:
         return LostPart("bad_member", size, after=self.place)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the beginning of a gzip member, bad bytes, or a stated loss; None if more input is needed."""
+        """Return the next event between two gzip members: the beginning of a member, bad bytes, or a loss that an empty
+        member states. Return None if more input is needed."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):

@@ -36,7 +36,7 @@ SYSTEM = System()
 
 
 MISSING = FileNotFoundError, NotADirectoryError
-"""Error classes that a system call raises for a path at which there is no file."""
+"""Classes of the errors that system calls raise for a path at which there is no file."""
 
 
 def name_of(error: OSError) -> str:
@@ -70,8 +70,8 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """The files and directories within which one source may read files. `documents` returns the paths of the documents
-    beside a stream's file, relative to its directory."""
+    """The files and directories that one source may read, with everything below the directories. `documents` returns
+    the paths of the documents beside a stream's file, relative to its directory."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -122,7 +122,8 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """Yield a descriptor of a file that does not permit reading. Raise OutsideError for a file outside all roots."""
+        """Yield a descriptor of a file with which the file's content cannot be read. Raise OutsideError for a file
+        outside all roots."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             try:
@@ -268,8 +269,8 @@ class Location:
 
     @property
     def may_return(self) -> bool:
-        """Return whether the file may come back: its directory is gone, perhaps moved for a while, and the file is not
-        known to be deleted."""
+        """Return whether the file may appear again: its directory is gone and was perhaps only moved for a while, and
+        the file is not known to be deleted."""
         try:
             self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
         except MISSING:

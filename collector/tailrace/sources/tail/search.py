@@ -30,7 +30,8 @@ from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Maximum number of links out of the roots that are remembered, so that each is counted once."""
+"""Maximum number of remembered links that lead out of the roots. They are remembered so that each link is counted
+once."""
 
 OF_NO_FORMAT = (
     "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its path in"
@@ -144,8 +145,8 @@ class _Listing(NamedTuple):
     known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and links in this directory that must be searched for paths which match one of
-        `wanted`."""
+        """Return the directories and links in this directory that must be searched because they may contain paths that
+        match one of `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),
@@ -319,8 +320,8 @@ def _below(wanted: frozenset[Parts], name: str, *, hidden: bool) -> frozenset[Pa
     """Return the pattern parts that remain for paths below the entry `name` of a directory; an empty set if no pattern
     in `wanted` matches the name.
 
-    A name with a leading dot matches only a part with a leading dot. For files and links (`hidden`), such a name also
-    matches `**` and the end of a pattern, because the format decides about the file later."""
+    A name with a leading dot matches only a part with a leading dot. For files and links (`hidden` is true), such a
+    name also matches `**` and the end of a pattern, because the format decides later whether the file is read."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -351,7 +352,7 @@ def _spells(pattern: Pattern, path: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of files, in each of two sets, that are remembered because their content is of no wanted format."""
+"""Maximum number of files in each of two sets, which remember files whose content is not of the source's format."""
 YOUNG = RELIST
 """Time (seconds) for which a changed file counts as young: its writer may still be writing the first record."""
 DIRECTORY_LOOKS = 4
@@ -362,7 +363,7 @@ _LookedAt = tuple[int, int] | None
 
 
 class Discovery:
-    """Adds the files that a search finds to the catalog. With `once`, only one search is made."""
+    """Adds the files that a search finds to the catalog. With `once`, searches only once."""
 
     def __init__(
         self,
@@ -422,7 +423,8 @@ class Discovery:
         self.due = float("inf") if self._once else began + pause
 
     def admit(self, path: str) -> None:
-        """Check a path that was found, and the former path of a file that was moved there. Add new files."""
+        """Check a path that a search has found, and the former path of a file that was moved to this path. Add new
+        files to the catalog."""
         vacated: str | None = path
         # A log rotation may move a thousand files, so do not recurse.
         while vacated is not None:

@@ -1,7 +1,7 @@
 """Manage the session of one followed file: its content, its documents, and whether it rests (has stopped growing).
 
-`DocumentWatch` reads the documents, such as metadata files, that a format keeps beside its files: each changed document
-once, even if several files share it.
+`DocumentWatch` reads the documents, such as metadata files, that a format keeps beside its files: It reads each changed
+document once, even if several files share the document.
 
 `Writers` determines whether the process that writes a file is still running. A file's path may contain the writer's
 host and PID, but the system reuses PIDs, and the PID may belong to another host or PID namespace. So a process counts
@@ -134,7 +134,7 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Return the words of the line that begins with `word`, except the first word."""
+    """Return the words of the line that begins with the word `word`, without this word."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 
@@ -178,7 +178,8 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Pass the documents beside the file at `path` to the session `handoff`, now and after each change."""
+        """Pass the documents (such as metadata files) beside the file at `path` to the session `handoff`, now and after
+        each change."""
         self.forget(handoff)
         for name in self._files.documents(path):
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
@@ -268,13 +269,14 @@ class Desk(msgspec.Struct):
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Function to call at the end of each session, with the file's path and the trail of its content."""
+    """Function to call at the end of each session, with the file's path and the trail (digest) of the file's
+    content."""
     replaces: Mapping[str, tuple[str, ...]] = {}
     """The earlier sessions of a file, by its path, whose rows the file's new session replaces."""
 
 
 class Handoff:
-    """The session of one file. `content` is the trail of the content that was passed to the daemon."""
+    """The session of one file. `content` is the trail (digest) of the content that was passed to the daemon."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
@@ -302,7 +304,7 @@ class Handoff:
             self._desk.intake.file(self.number, facts)
 
     def moved(self) -> None:
-        """Record that the file was renamed. Pass on no document until a check of its new path calls `documents`."""
+        """Record that the file was renamed. Pass on no document until a check of the new path calls `documents`."""
         self._desk.documents.forget(self)
         self.is_moved = True
 
@@ -342,7 +344,7 @@ class Resting:
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
-        """Whether the writer was searched for since the file last grew."""
+        """Whether the process that writes the file was searched for since the file last grew."""
         self._missed = False
         """Whether the last check already found that the writer has ended."""
 

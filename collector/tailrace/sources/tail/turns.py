@@ -24,7 +24,7 @@ from tailrace.sources.tail.phase import NEXT, FileEvent
 
 
 class Turns:
-    """Limits the number of followed files to `places`. Other files wait, in order."""
+    """Limits the number of followed files to `places`. Other files wait in a queue."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -67,8 +67,8 @@ class Turns:
 
 
 ACTIVE = 4
-"""Maximum number of compressed files that are read concurrently. Others wait until one of these files has ended its
-turn."""
+"""Maximum number of compressed files that are read concurrently. Others wait until the turn of one of these files ends
+(see the module's docstring)."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
 """Number of bytes (read from a file, plus decompressed from it) after which the file's turn ends, so that another file
@@ -78,8 +78,8 @@ AGAIN_RATE = 128 * 2**20
 
 
 class Inflaters:
-    """Decides which compressed files of one source have an inflater. With `once`, a file's turn lasts until the whole
-    file is read."""
+    """Decides which compressed files of one source have an inflater and are read now. With `once`, a file's turn lasts
+    until the whole file is read."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
@@ -87,7 +87,7 @@ class Inflaters:
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The files that are read at present, each with the value of `Followed.passed` at which its turn ends."""
+        """The files whose turn it is to be read, each with the value of `Followed.passed` at which its turn ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
@@ -111,8 +111,8 @@ class Inflaters:
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Let a compressed file wait for its turn in order of arrival, unless its turn has begun. Return whether the
-        file waits. Once the file may be read, `begin` yields it."""
+        """Let a compressed file wait, in order of arrival, until it may be read, unless it may be read already. Return
+        whether the file waits. Once the file may be read, `begin` yields it."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
@@ -131,8 +131,8 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End the turn of a file of which the available bytes, or as many bytes as its turn allows, were read. Drop
-        inflaters beyond the memory limit."""
+        """End the turn of a file (let other files be read) if the available bytes, or as many bytes as a turn allows,
+        were read from it. Drop inflaters beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return

@@ -109,7 +109,8 @@ class Watch:
         self._resume(intake.files(self._catalog))
 
     def steps(self) -> Generator[Wait, None, None]:
-        """Search for files, check them and read them, each as soon as it is due. Yield what to wait for."""
+        """Search for files, check files and read them, as soon as each of these steps is due. Yield the condition to
+        wait for."""
         try:
             while True:
                 for _ in self._discovery.run():
@@ -182,7 +183,7 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
     def _compare(self) -> Iterator[Wait]:
-        """Make one step in the comparison of files that no longer change."""
+        """Perform one step in the comparison of files that no longer change."""
         if self._repeats.has_work:
             try:
                 self._repeats.step()
@@ -373,7 +374,8 @@ class Watch:
             return False  # keep the file until a check has decided whether to read it
         awaited = any(each.phase is Phase.COPY for each in self._catalog.relatives(file))
         if not (self._once or awaited) and now - at.gone_at < MISSING_LINGER and at.may_return:
-            # Do not wait if a possible copy waits for the end, such as a thread's file that libovni has moved.
+            # Do not wait if a possible copy waits for the end of this file's session, such as a file that libovni has
+            # moved.
             return False
         return at.is_unlinked or self._discovery.search.covers(at.path)
 
@@ -440,7 +442,8 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            # Let the session go: another source knows a possible copy of this file, and can continue the session.
+            # Stop following the file without ending its session: another source knows a possible copy of this file, and
+            # can continue the session.
             self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
@@ -451,7 +454,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Soon check the files in its group of possible copies that wait to be read."""
+        """Remove a file from the catalog. Let the files that wait because they may be copies of it be checked soon."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
