@@ -46,7 +46,7 @@ class Checkpoints:
         self.too_large: list[str] = []
         """Messages, one for each checkpoint file that `newest` skipped because it exceeds `size_max`."""
         self.damaged: list[str] = []
-        """Messages, one for each checkpoint file that `newest` skipped as damaged."""
+        """Messages, one for each checkpoint file that `newest` skipped because the file is damaged."""
         try:
             disk.make_directory(directory)
             for path in self._files().values():

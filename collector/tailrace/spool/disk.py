@@ -64,7 +64,8 @@ class FileSystem:
         return ranges
 
     def write(self, fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write the joined `pieces`, or only their first bytes, at `offset`. Return the number of bytes written."""
+        """Write the joined byte strings `pieces`, or only the first bytes of them, at `offset`. Return the number of
+        bytes written."""
         return os.pwritev(fd, pieces, offset)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -197,7 +198,8 @@ class Disk:
             return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve disk space for `size` bytes, or only set the file's size if the file system cannot reserve."""
+        """Reserve disk space for a file of `size` bytes, or only set the file's size if the file system cannot reserve
+        space."""
         with writing(path):
             try:
                 self.files.allocate(fd, size)
@@ -210,7 +212,8 @@ class Disk:
     def write_at(
         self, fd: int, pieces: Sequence[bytes | memoryview], offset: int, path: Path
     ) -> None:
-        """Write the joined `pieces` (at most 1,024) at `offset`. After a FullError, the file may have a part of them."""
+        """Write the joined byte strings `pieces` (at most 1,024) at `offset`. After a FullError, the file may contain a
+        part of their bytes."""
         with writing(path):
             while pieces:
                 written = self.files.write(fd, pieces, offset)
@@ -369,7 +372,7 @@ class LockedDirectory:
 
 
 def _behind(pieces: Sequence[bytes | memoryview], size: int) -> list[bytes | memoryview]:
-    """Return the pieces without their first `size` bytes, and without copying the rest."""
+    """Return the byte strings without the first `size` of all their bytes. Do not copy the remaining bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
             return [memoryview(piece)[size:], *pieces[number + 1 :]]

@@ -115,6 +115,6 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Return the document's name, a part of its content, and whether more parts follow, from one payload."""
+    """Unpack one payload: return the document's name, a part of its content, and whether more parts follow."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

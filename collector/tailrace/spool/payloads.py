@@ -53,7 +53,8 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     rest: Rest | None = None
     """The reason why the file is assumed not to grow any more; None for a file that may grow."""
     copied_in: tuple[str, ...] = ()
-    """Ids of sessions whose files together have all content of this file, as long as this file does not grow."""
+    """Ids of other sessions whose files together have all content of this file. They are valid as long as this file
+    does not grow."""
 
 
 LossDetail = Literal[
@@ -116,12 +117,13 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Random id of one run of the daemon."""
     number: int
     about: dict[str, int | float | str]
-    """Attributes of the heartbeat's row: delays of the latest committed heartbeat, and the collector's state."""
+    """Attributes of the heartbeat's row: the delays of the latest heartbeat whose row is in the table, and the
+    collector's state."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session. It has the configured limits, because a replay must use the
-    same ones."""
+    """Payload of an OPEN entry, which begins a session. It has the configured limits, because a replay of the spool
+    must use the same limits."""
 
     source: str
     format: str

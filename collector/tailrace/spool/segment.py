@@ -72,8 +72,8 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 WINDOW = 4 * FRAME_MAX
 """Approximate maximum size (bytes) of one read or write of a segment."""
 COPIED_MAX = 32 * 2**10
-"""Maximum size (bytes) of a payload that is copied beside its neighbours before it is written. The system takes at most
-1,024 pieces in one write, and a copy of a large payload costs more than a piece."""
+"""Maximum size (bytes) of a payload that is copied beside its neighbours before it is written. One write takes at most
+1,024 byte strings, and copying a large payload costs more than passing one more byte string."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
@@ -225,7 +225,8 @@ class Segment:
         return [(max(start, self.first), end) for start, end in ranges if end > self.first]
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Decode the entries in about `size` bytes from `position` on, at least one entry, at most up to `stop`."""
+        """Decode the entries in about `size` bytes from the position `position` on, but at least one entry, and none
+        beyond the position `stop`."""
         size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
@@ -299,7 +300,8 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
-        """Continue writing a segment at position `end`, with everything before it on disk. Clear `leftovers` after it.
+        """Continue writing a segment at position `end`, with everything before it on disk. If `leftovers` is true,
+        clear the bytes after this position.
 
         Write all entries from position `synced` on again: if the sync of an earlier process failed, the kernel may
         return data that is only in memory, and report success for the next sync."""

@@ -62,8 +62,8 @@ large enough to receive for about a second while the disk stalls."""
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that also stay in memory for the reader.
 
-Sources of files stop reading when more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded yet. The maximum is
-not smaller, so entries of files are normally read from memory."""
+Sources of files stop reading when more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded yet. This maximum is
+at least as large, so entries of files are normally read from memory."""
 
 SYNC_EARLY = 4 * 2**20
 """Number of received bytes in memory beyond which the next sync begins before `sync_interval` has passed."""
@@ -97,7 +97,7 @@ class Spool:
         """The reason why the disk has no room for entries or for the next segment; None if it has room."""
         self.dirty = Flag()
         self.urgent = Flag()
-        """Flag that is set while the next sync should begin early."""
+        """Flag that is set while the next sync should begin before its usual time."""
         self.timeline = Timeline(clock, recovery.time_ns)
         self._segment_size = segment_size
         self._max_size = config.max_size
@@ -145,7 +145,7 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # the end of the block syncs file names that a killed process may have left unsynced
+                pass  # the end of this block syncs names that a killed process may have left unsynced
             spool = cls(
                 config, clock, segment_size,
                 segments=segments, recovery=found, writer=writer, locked=locked,
