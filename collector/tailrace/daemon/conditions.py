@@ -48,7 +48,7 @@ async def watch_pending(ingest: Ingest, context: Context) -> None:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks for evicted state, and time without an eviction that ends the report."""
+"""Time (seconds) between two checks for evicted state, and time without an eviction after which the report ends."""
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
@@ -64,7 +64,7 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""Time (seconds) without a failure that ends the report of missing file descriptors."""
+"""Time (seconds) without a failure after which the report of missing file descriptors ends."""
 
 Sources = Mapping[str, Source]
 _NAMES = ("EMFILE", "ENFILE")

@@ -73,7 +73,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Return whether sources accept input, however far decoding and commits are behind."""
+        """Return whether sources accept input, even if decoding and commits lag far behind."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -83,7 +83,7 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """Report a condition, or replace its message."""
+        """Report a condition with a message. If the condition holds already, replace its message."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
@@ -107,7 +107,8 @@ class Health:
 
 
 class Chance(NamedTuple):
-    """Functions that return random bytes, for ids, and a random number from 0 to 1, which varies delays."""
+    """Two functions: one returns random bytes, for ids; the other returns a random number from 0 to 1, by which delays
+    vary."""
 
     entropy: Callable[[int], bytes] = os.urandom
     share: Callable[[], float] = random.random

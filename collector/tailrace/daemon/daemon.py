@@ -89,14 +89,14 @@ async def reporting(
 
 
 class DaemonProgress(NamedTuple):
-    """Numbers by which the watchdog finds out whether a daemon advances."""
+    """Counts and positions that the watchdog compares to find out whether the daemon makes progress."""
 
     decoded: int
     """Position in the spool up to which entries are decoded."""
     commits: int
     refusals: int
     replayed: int
-    """Position in the spool up to which a start has decoded the entries whose rows the table has already."""
+    """Position in the spool up to which a start has decoded again the entries whose rows are already in the table."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
         """Return whether the daemon has advanced since `before`: rows were committed, an operation was refused, or the
@@ -108,9 +108,9 @@ class Mode(NamedTuple):
     """How a collector runs.
 
     With `once`, it reads all files to their end, and ends when each source has read its input. With `last`, a stop also
-    ends the sessions of all producers, which must have ended before. With `imports`, it only imports files; while one
-    of its sessions is open, the collector is marked as unfinished. `watchdog_seconds` is how long the service manager's
-    watchdog waits for a signal."""
+    ends the sessions of all producers, which must have ended before. With `imports`, it only imports files; if one of
+    its sessions is still open at the end, the collector is marked as unfinished. `watchdog_seconds` is how long the
+    service manager's watchdog waits for a signal."""
 
     once: bool = False
     last: bool = False
@@ -119,7 +119,7 @@ class Mode(NamedTuple):
 
 
 class Daemon:
-    """A collector on one store. `collecting` creates one."""
+    """A collector on one store. The function `collecting` creates a collector."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Daemon:
         self.replayed = trio.Event()
         """Set when all entries whose rows are in the table are decoded, so that the figures count all rows."""
         self.answering = trio.Event()
-        """Set when the admin endpoint may answer: with `replayed`, or earlier if decoding is suspended."""
+        """Set when the admin endpoint may answer: together with `replayed`, or earlier if decoding is suspended."""
         self.loops = Loops(
             disk, configured.sources, context, cut=self._cut, at_table=self._at_table,
             beats=not mode.once, describe=self._describe,

@@ -177,8 +177,8 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 def _check(turn: threading.Lock, held: list[_Held]) -> None:
     """Check that the paths of all locks and directories in `held` lead to the opened files. Any thread may call this."""
-    # Check directories first, so that no lock file is created in a replaced directory. `turn` keeps two threads from
-    # creating the same lock file.
+    # Check directories first, so that no lock file is created in a replaced directory. The lock `turn` prevents two
+    # threads from creating the same lock file at once.
     with turn:
         for each in reversed(held):
             each.check()
@@ -195,7 +195,8 @@ def _open_table(
     """Open the table, and repair a local one if no other collector runs. Then let other collectors start."""
     store, directory = store_path(config), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
-    # At a URL, this file only keeps readers of the store from believing that the collector runs on another host.
+    # For a store at a URL, the only purpose of this file is that readers of the store do not take the collector for one
+    # on another host.
     with nullcontext() if entrance else suppress(TailraceError):
         introduce(directory, who)
     others: dict[str, Refills] = {}

@@ -26,7 +26,8 @@ UNFOLLOWED_MAX = 8192
 """Maximum number of open sessions whose file no source follows. If there are more, the oldest is closed."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Open sessions that a new source continues, by session number: how each was opened, and the state of its file."""
+"""Open sessions that a new source continues: by session number, the payload of the session's OPEN entry and the state
+of its file."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
@@ -39,14 +40,14 @@ class FileSessions:
         self._sources: dict[str, tuple[str, FileFinder]] = {}
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Numbers of the sessions in `_unfollowed` by the keys of their files; None until needed."""
+        """Numbers of the sessions in `_unfollowed`, by the keys of their files (see `_keys`); None until needed."""
         self._known_at = 0
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source of files, which continues the sessions `earlier`. Return the states of their
-        files."""
+        """Register a running source of files, which continues the sessions `earlier`. Return the states of these
+        sessions' files."""
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
@@ -68,9 +69,9 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Return the unfollowed sessions of a file, which `source` continues from now on. A session is found by the
-        inode of its file or by the path, also the path of a copy. Return `claimed` if another source follows the file
-        or its possible original. Return `later` if it is not known yet how far the files of unfollowed sessions were
+        """Return the sessions of a file that no source follows at present; `source` continues them from now on. A
+        session is found by the inode of its file, or by the path of the file or of a copy. Return `claimed` if another
+        source follows the file or its possible original. Return `later` if it is not known yet how far such files were
         read."""
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):

@@ -27,10 +27,12 @@ A process takes 113 MiB at rest (2026-11-29), 11 MiB more after a first commit o
 for libraries that later commits, checkpoints of the table and a replay load (2026-11-28)."""
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
-"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file, without their decoders' state."""
+"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file, each without the state of its
+decoder."""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
-"""Memory (bytes) of an announced session without a connection, and of one stream of an ended session."""
+"""Memory (bytes) of a session that a client announced by an id and that has no connection, and of one stream of an
+ended session."""
 
 PARSED = 32
 """Maximum memory for parsing a record, as a multiple of the record's length."""
@@ -141,7 +143,7 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
     """Yield size (bytes) and name of each memory limit in the control groups that contain this process."""
-    # In a container, the control group of the process may be mounted at the top, so look there, too.
+    # In a container, the control group of the process may be mounted as the top directory, so look there, too.
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

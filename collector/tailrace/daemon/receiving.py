@@ -45,7 +45,8 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Configured:
-    """The sources of the current configuration by name, and their addresses, even while a source does not run.
+    """The sources of the current configuration by name, and the sources' addresses, which are kept even while a source
+    does not run.
 
     With `once`, a source ends when it has read its input. `chosen` has, by the name of a source of files, the files
     that the source leaves out, and the sessions that a file's new session replaces. `held` are sockets that are already
@@ -217,7 +218,7 @@ class Receiving:
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
-        """Log time (ns) of the latest check that found connections waiting for free space in the spool."""
+        """Log time (ns) of the latest check at which connections waited for free space in the spool."""
 
     async def run(
         self, *, once: bool, ended: Callable[[], None], task_status: trio.TaskStatus[None]

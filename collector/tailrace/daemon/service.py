@@ -7,7 +7,7 @@ acknowledged data. SIGHUP requests a reload, even during the start. After a fail
 
 The service manager gets a watchdog signal after each commit, which heartbeats cause even without input, and after each
 operation that a disk or store refused, because a restart would not help then. If a loop or a disk hangs, the service
-manager gets no signal, and restarts the daemon."""
+manager gets no signal and restarts the daemon."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from tailrace.store.durable import occupy_thread
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 5.0
 EXTEND_SECONDS = 30.0
-"""Time (seconds) that each request to the service manager adds for a start or stop."""
+"""Time (seconds) that each request to the service manager allows for a start or stop, counted from the request."""
 
 
 class Supervision:
@@ -116,7 +116,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Replaces the whole configuration on request, or nothing of it. `load` returns the new configuration or raises
+    """Replaces the configuration on request: as a whole, or not at all. `load` returns the new configuration or raises
     ConfigError. `replaced` is called after each reload that succeeded."""
 
     def __init__(

@@ -79,7 +79,7 @@ class Starts:
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Record that this start now reads the newest checkpoint. The process must hold the lock of the spool's
+        """Record on disk that this start now reads the newest checkpoint. The process must hold the lock of the spool's
         directory.
 
         Raise MemoryLimitError if the last `KILLED_MAX` starts were killed for lack of memory, and the last of them

@@ -5,8 +5,9 @@ system over them. The next start would not find data that was written afterwards
 every acknowledgement, around every commit, and at intervals. After a loss, the collector acknowledges nothing more,
 commits the remaining rows if possible, and ends.
 
-The ingest decodes only synced bytes, so its answers may be sent at once. A client that reads slowly is answered when it
-reads again. A lost datagram with an answer is not repeated, because the client repeats its announcement."""
+The ingest decodes only synced bytes, so its acknowledgements may be sent at once. A client that reads slowly gets its
+acknowledgements when it reads again. A lost datagram with an acknowledgement is not sent again, because the client
+repeats the packet that requests it."""
 
 from __future__ import annotations
 
@@ -101,10 +102,10 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements to all waiting clients."""
 
 IN_A_ROUND = 250
-"""Number of answers in a round for which the usual pause is enough. If a round has more answers, the pause after it
+"""Number of acknowledgements in a round for which the usual pause is enough. If a round has more, the pause after it
 grows in proportion.
 
-An answer takes 15 to 70 µs, so many clients would otherwise leave no time for receiving and decoding."""
+Each acknowledgement takes 15 to 70 µs, so many clients would otherwise leave no time for receiving and decoding."""
 
 AT_ONCE = 32
 
@@ -135,7 +136,8 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths first, because an acknowledgement that is taken from the ingest and not sent is lost.
+        # Check the paths before taking acknowledgements from the ingest, which does not create an acknowledgement twice
+        # if this loop takes it and then breaks off.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

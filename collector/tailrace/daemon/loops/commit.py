@@ -1,9 +1,9 @@
 """Commit rows to the table, and decide when a checkpoint is saved.
 
-A commit begins with the batch of rows that the ingest has produced, taken at a moment when no entry is half decoded. So
-the table has all rows of the entries below the commit's position, and none of later entries. The rows are prepared, and
-then landed in the table. Two tasks run commits: one may prepare a commit while the other one lands the previous commit.
-A failed call is repeated with the same rows until the result is known.
+A commit begins with the batch of rows that the ingest has produced, taken while no entry is half decoded. So the table
+has all rows of the entries below the commit's position, and none of later entries. The rows are prepared, and then
+landed in the table. Two tasks run commits: one may prepare a commit while the other one lands the previous commit. A
+failed call is repeated with the same rows until the result is known.
 
 While a commit is in progress, the next batch is taken only if it is full or the spool needs space. So a slow table gets
 few large commits."""
@@ -36,7 +36,7 @@ PER_STATE = 16
 """Minimum number of bytes decoded between two checkpoints, as a multiple of the size of the sessions' state. Without
 this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143)."""
 LITTLE_STATE = 2**20
-"""Size (bytes) of the sessions' state up to which `PER_STATE` is ignored."""
+"""Size (bytes) of the sessions' state up to which `PER_STATE` (minimum distance of checkpoints) is ignored."""
 
 
 class Opened(NamedTuple):
@@ -58,7 +58,7 @@ class Saving:
 
     def __init__(self, opened: Opened, names: HeldNames, context: Context) -> None:
         self.under_way = False
-        """Whether a snapshot of the ingest's state was taken and is not saved yet."""
+        """Whether a snapshot of the ingest's state was taken and has not been saved yet."""
         self._spool = opened.spool
         self._ingest = opened.ingest
         self._checkpoints = opened.checkpoints
@@ -96,7 +96,7 @@ class Saving:
                 yield Work(save)
                 saved = True
                 self._saved_at, self._saved_position = self._context.clock.monotonic(), position
-                # Later starts need the entries from this position on, or all if it is None.
+                # Later starts need the spool's entries from this position on, or all entries if the position is None.
                 needed: int | None = yield Work(lambda: self._checkpoints.needed_from)
             finally:
                 self.under_way = False
@@ -122,7 +122,7 @@ class Demand(IntEnum):
 
     NOTHING = 0
     ROWS = 1
-    """The batch has rows, which may wait for more rows."""
+    """The batch has rows. The commit may wait for more rows."""
     FULL = 2
     """The batch of rows is full."""
     RELIEF = 3
@@ -146,7 +146,8 @@ class Stage(Enum):
 
 
 class Pipeline:
-    """The most urgent requested commit, and the stages of both phases, from which all flags but `turn` follow."""
+    """The most urgent requested commit, and the stages of both phases. All flags except `turn` are computed from
+    them."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -163,7 +164,7 @@ class Pipeline:
         self.idle = Flag()
         """Flag that is set while no commit is in either phase."""
         self.free = Flag()
-        """Flag that is set while no commit is landing."""
+        """Flag that is set while no commit is being written to the table."""
         self.relieved = Flag()
         """Flag that is cleared while the spool needs a checkpoint to release space."""
         self._follow()
@@ -178,12 +179,12 @@ class Pipeline:
         return taken
 
     def put(self, stages: dict[CommitPhase, Stage]) -> None:
-        """Change the stage of one phase, or of both at the same moment."""
+        """Change the stage of one phase, or of both phases in one step."""
         self.stages |= stages
         self._follow()
 
     def hand_over(self) -> None:
-        """Let the prepared commit land, and another task take the next batch."""
+        """Let the prepared commit land in the table, and let the other task take the next batch."""
         self.put({CommitPhase.PREPARING: Stage.IDLE, CommitPhase.LANDING: Stage.BUSY})
         self.turn.set()
 

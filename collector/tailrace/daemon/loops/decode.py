@@ -68,7 +68,7 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Decode an entry of the spool again, step by step, and discard its rows, which are in the table."""
+    """Decode an entry of the spool again, step by step, and discard its rows, because they are already in the table."""
     yield from ingest.steps(entry)
     ingest.batch.take()
     ingest.rejected.clear()
@@ -128,7 +128,8 @@ TURN_SECONDS = 0.01
 session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Time (seconds) of decoding that counts as long, and the share of it for which other tasks then run."""
+"""Time (seconds) of decoding without a break that counts as long, and the fraction of this time for which other tasks
+then run."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""
@@ -195,7 +196,7 @@ class Decoding:
             self._turn_began = self._context.clock.monotonic()
             try:
                 entries = spool.read(ingest.position, READ_BYTES)
-            except FullError:  # no file descriptor is free, so wait for one
+            except FullError:  # no file descriptor is free, so wait and try again
                 self._context.figures.log_descriptors += 1
                 # The watchdog must see activity: a restart would not free file descriptors.
                 self._context.health.refusals += 1
@@ -229,8 +230,8 @@ class Decoding:
 
     def _turn(self) -> Steps[None]:
         """Let other tasks run once or, after a long decoding, for some time."""
-        # After a long decoding, rest: a request to the admin endpoint needs about ten switches between tasks, each of
-        # which would otherwise wait for a long decoding.
+        # After a long decoding, let other tasks run for some time: a request to the admin endpoint needs about ten
+        # switches between tasks, and each switch would otherwise wait for a long decoding.
         self._turned.pulse()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY

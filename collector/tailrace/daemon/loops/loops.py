@@ -158,7 +158,7 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Time (seconds) between two tick entries. A gap of missing events may be reported this much too late."""
+"""Time (seconds) between two tick entries. The report of missing events may be late by this time."""
 
 LAST_ANSWERS_SECONDS = 0.5
 """Maximum time (seconds) during a stop for decoding and acknowledging the bytes received so far."""
@@ -190,7 +190,8 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """Size (bytes) of the spool, without unfinished records, above which a stop shortens it."""
+        """Size (bytes) of the spool, without unfinished records, above which a stop of the daemon shortens the
+        spool."""
         self.left = 0
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
@@ -226,8 +227,8 @@ class Loops:
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the loop that answers clients. It begins to answer once all entries that the spool had at the start
-        are decoded."""
+        """Return the loop that sends acknowledgements to clients. It begins to send once all entries that the spool had
+        at the start are decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def tick(self) -> Steps[None]:
@@ -274,7 +275,7 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, *, last: bool) -> Steps[None]:
-        """Decode and commit everything. Also shorten a long spool to one short segment file."""
+        """Decode and commit everything. If the spool is long, shorten it to one short segment file."""
         if self.spool.held > self.log_at_rest:
             # A segment is removed when two checkpoints are at later positions, so append two entries for the stop.
             yield from self.syncing.all_synced()

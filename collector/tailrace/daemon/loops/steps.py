@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 class Wait(NamedTuple):
     """A step that waits for `seconds`, or until `flag` is set, whichever is earlier. If `together` is true and there is
-    no flag, waits of equal duration end at the same moments, to save wake-ups."""
+    no flag, all waits of equal duration end at the same times, to save wake-ups."""
 
     seconds: float = math.inf
     flag: Flag | None = None

@@ -66,7 +66,8 @@ _RESERVE = 64 * 2**20
 
 
 class Gate:
-    """Decides which sources may append to the spool, by its free space and by how far `ingest` has decoded it."""
+    """Decides which sources may append to the spool, depending on the spool's free space and on how far `ingest` has
+    decoded the spool."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Create a gate to the spool. `store_refuses` returns whether the table refuses rows."""

@@ -39,7 +39,8 @@ COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
-    """Run the upkeep of a store's table each time that it is due. `committed` returns the number of commits so far."""
+    """Run the upkeep of a store's table whenever an upkeep is due. The function `committed` returns the number of
+    commits so far."""
     while True:
         # Do not wait for the thread at a stop: a slow table must not delay a stop of the daemon.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
