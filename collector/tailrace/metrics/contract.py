@@ -57,7 +57,7 @@ class Type(StrEnum):
 
 
 class Restart(StrEnum):
-    """How a restart of the daemon changes the value of a metric."""
+    """The effect of a restart of the daemon on the value of a metric."""
 
     KEPT = "goes on"
     """The value continues after a restart, because checkpoints of the ingest contain it."""
@@ -134,7 +134,7 @@ _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
-    """Return the rules that records of a format can break. Those about ids apply only to formats without sequence
+    """Return the rules that records of a format can break. The rules about ids apply only to formats without sequence
     numbers."""
     of_format = FORMATS[format_]
     return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
@@ -282,7 +282,8 @@ LAWS = (
 METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_": "tail"}
-"""Type of source that has a metric, by the beginning of the metric's name. Other metrics belong to all types."""
+"""By the beginning of a metric's name, the only type of source that has the metric. All types of source have all other
+metrics."""
 
 
 def type_of(metric: Metric) -> str | None:

@@ -37,7 +37,7 @@ OBSERVED = (READ, *COLLECTORS)
 
 
 class ObservedCollector:
-    """The figures of one collector as its rows in the table show them; None for unknown ones."""
+    """The figures of one collector, as its rows in the table show them. An unknown figure is None."""
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN
