@@ -58,7 +58,7 @@ HttpAnswer = Callable[[Request], Awaitable[Response]]
 
 
 class EndedError(Exception):
-    """Raised when the connection has ended. `cause` is set if the client caused the end."""
+    """Raised when the connection has ended. `cause` states why, if the client caused the end."""
 
     def __init__(self, cause: AdminRefusal | None = None) -> None:
         super().__init__(cause)
@@ -78,7 +78,8 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """Received bytes that have not been passed to h11 (the HTTP parser), which gets whole heads only."""
+        """Received bytes that have not been passed to h11, the HTTP parser. It gets only whole heads (request line and
+        headers)."""
         self._ended = False
         """Whether the client has closed its side of the connection."""
 

@@ -57,7 +57,7 @@ FIRST = (
     "expected_events", "seen_events", "missing_events", "awaited_events", "unknown_gaps",
     "asked_names", "duplicate_events", "received_bytes", "rows",
 )  # fmt: skip
-"""Names of those figures of a source that come first in its table on the status page."""
+"""Names of the figures that come first in each source's table on the status page."""
 
 
 def index(version: str) -> str:
@@ -183,8 +183,8 @@ class Pages:
             return refused
         match request.path:
             case "/metrics":
-                # Collect all metrics on the event loop, so that they show one moment. Format them in a thread, because
-                # this takes much longer: meanwhile the sources continue to receive.
+                # Collect all metrics on the event loop, so that they all show the same point in time. Format them in a
+                # thread, because this takes much longer: meanwhile the sources continue to receive.
                 accept = request.headers.get("accept", "")
                 response = await trio.to_thread.run_sync(
                     exposed, list(self._families()), accept, limiter=self._writing

@@ -1,4 +1,4 @@
-"""Accept connections to the admin endpoint, and limit the time that clients can take from the daemon.
+"""Accept connections to the admin endpoint, and limit the time that the daemon spends on them.
 
 The server pauses after each accepted connection. After each response, it pauses for longer than it worked on the
 response. Requests for /healthz and /readyz do not wait for other responses. If half of all allowed connections wait for
@@ -66,8 +66,8 @@ class Server:
         self._open: dict[trio.CancelScope, Conversation] = {}
         """Open connections, oldest first, by the cancel scope that ends them."""
         self._scarce: set[trio.CancelScope] = set()
-        """Open connections that have one of the last descriptors. While there is such a connection, each new connection
-        replaces another one."""
+        """Open connections that use one of the last free file descriptors. While there is such a connection, each new
+        connection replaces another one."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -147,7 +147,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request, after the pause of the previous response of its kind."""
+        """Answer a request, after the pause that follows the previous response of the same kind."""
         about_health = request.path in HEALTH
         most = max(1, self._connections_max // 2)
         lock = self._long.lock
@@ -180,7 +180,8 @@ class _Turn:
 
 
 def _is_scarce(descriptor: int) -> bool:
-    """Return whether a connection has one of the last descriptors, which the table needs (`sources.source.RESERVE`).
+    """Return whether a connection uses one of the last file descriptors, which the library that writes the table needs
+    (`sources.source.RESERVE`).
 
     The endpoint may use half of these descriptors, because it must answer while sources use all other descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
