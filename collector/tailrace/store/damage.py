@@ -53,7 +53,8 @@ class Damaged(NamedTuple):
 
 
 class LostEvents(NamedTuple):
-    """The number of lost events of a stream, which may be an `estimate`; 0 if unknown."""
+    """The number of events of one stream that are lost, or an estimate of it (`estimate`); 0 if the number is
+    unknown."""
 
     source: str
     format: str
@@ -92,9 +93,9 @@ def _losses(
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
 
-    `noted` has the number of rows in each group of the file, from the table's journal, or is None. `sessions` are the
-    sessions in the undamaged files. If all rows of the file have the same value in a column, `same` maps the column to
-    this value."""
+    `noted` has the file's numbers of rows by `Group` (source, format, session, stream and kind), from the table's
+    journal, or is None. `sessions` are the sessions in the undamaged files. If all rows of the file have the same value
+    in a column, `same` maps the column to this value."""
     if noted is not None:
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
@@ -131,7 +132,7 @@ def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
 
 
 def _gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
-    """Return the gap rows for the lost events of a damaged data file, dated on the day of the file."""
+    """Return the gap rows for the lost events of a damaged data file, with the day of the file as their day."""
     batch = Batch()
     batch.day = file.day
     for loss in lost:

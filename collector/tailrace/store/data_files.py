@@ -145,10 +145,11 @@ def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.A
 
 
 ROWS_MIN = 16_384
-"""Minimum number of rows in a file with a separate row group for rare kinds, whose description takes 2 KB."""
+"""Minimum number of rows in a file whose rows of rare kinds get a row group of their own. The description of a row
+group takes 2 KB."""
 
 RUNS_MAX = 256
-"""Maximum number of runs of consecutive rows that `few_first` moves. Moving one takes 40 µs."""
+"""Maximum number of runs of consecutive rows that `few_first` moves. Moving a run takes 40 µs."""
 
 _RUN = re.compile(b"\1+")
 _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
@@ -172,14 +173,15 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
     """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0."""
-    # Use one table of marks, because all chunks share one dictionary. A function of pyarrow would take 9 MB of memory.
+    # Find out which words of the dictionary are rare kinds only once, because all chunks share one dictionary. Then
+    # translate the codes of all rows. A function of pyarrow would take 9 MB of memory.
     words = kinds[0].dictionary.to_pylist()
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
     if 1 not in few or len(few) > 256:
         return b""
     marks = []
     for indices in (chunk.indices for chunk in kinds):
-        begin, codes = 4 * indices.offset, memoryview(indices.buffers()[1])  # 4 bytes for each row
+        begin, codes = 4 * indices.offset, memoryview(indices.buffers()[1])  # a code has 4 bytes
         marks.append(bytes(codes[begin : begin + 4 * len(indices)])[_LOWEST_BYTE].translate(few))
     return b"".join(marks)
 
@@ -237,8 +239,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Rename a data file durably; return the action that adds it. Raise OSError if that fails, SyncError if a sync
-    fails."""
+    """Rename a data file durably, and return the Delta log action that adds it under its new name. Raise OSError if the
+    rename fails, and SyncError if a sync fails."""
     path = Path(add.path).with_name(_new_name())
     with _naming((root / path).parent):
         (root / add.path).rename(root / path)
@@ -246,7 +248,7 @@ def renamed(root: Path, add: Add) -> Add:
 
 
 def discard(root: Path, added: list[Add]) -> None:
-    """Remove data files that no log entry names. If one cannot be removed, the vacuum removes it later."""
+    """Remove data files that no log entry names. If a file cannot be removed, the vacuum removes it later."""
     with suppress(OSError):
         for add in added:
             (root / add.path).unlink(missing_ok=True)
@@ -275,7 +277,8 @@ def _new_name() -> str:
 
 @contextmanager
 def _naming(directory: Path) -> Iterator[None]:
-    """Sync a directory at the end of the `with` block, which creates or changes file names in it."""
+    """Sync a directory at the end of the `with` block, within which the caller creates or renames files in this
+    directory."""
     # Open the directory first, so that the block changes nothing if no file descriptor is free.
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:

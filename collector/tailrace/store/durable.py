@@ -21,7 +21,8 @@ from tailrace.store.presence import DirectoryLock
 from tailrace.store.refusal import syncing
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Options that turn off the Delta library's own checkpoints and clean-up, whose files it never syncs."""
+"""Options that turn off the Delta library's own checkpoints and clean-up, because the library never syncs the files
+that they write."""
 
 UNSYNCED_MAX = 16
 """Number of newest versions that a starting collector syncs and validates. Each writer may leave one version unsynced,
@@ -103,7 +104,8 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the data files that a version added, and return their directories. With `required`, all must exist."""
+    """Sync the data files that a version added, and return their directories. With `required`, all these files must
+    exist."""
     paths: list[Path] = []
     with nullcontext() if required else suppress(FileNotFoundError):
         paths = [log.data_path(action.add) for action in log.read(version) if action.add]
@@ -118,8 +120,9 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
-    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest first,
-    so that a kill leaves no gap. Keep the previous checkpoint for readers that still use it."""
+    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest first.
+    If the process is killed meanwhile, the remaining versions are still without a gap. Keep the previous checkpoint for
+    readers that still use it."""
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     entries = [log.path(version) for version in log.versions() if version < below]
@@ -138,8 +141,9 @@ versions."""
 
 
 def occupy_thread(directory: Path) -> None:
-    """Make the Delta library open a missing table. This keeps a thread alive in each of the library's two runtimes.
-    Without a running thread, the library must start one, and hangs if it cannot (see `threads`)."""
+    """Let the Delta library try to open a table that does not exist. Each of the library's two runtimes then keeps a
+    thread alive. A runtime without a thread would have to start a thread later, and would hang if no thread can be
+    started (see `threads`)."""
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
         DeltaTable(str(directory))

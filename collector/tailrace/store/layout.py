@@ -34,8 +34,8 @@ MERGED_ROW_GROUP = 131_072
 """Maximum number of rows in a row group of a merged file. Smaller groups compress worse; queries rarely skip larger ones."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint replaces it, in a directory and at a URL. A
-merge needs all log files since the version with which it began."""
+"""Time for which the log file of a version is kept after a later checkpoint replaces it, for a table in a directory
+(`local`) and for a table at a URL (`remote`). A merge needs all log files since the version with which it began."""
 
 REMOVED_HOURS = 1
 """Time (hours) for which a data file stays on disk for readers after its removal from the table."""
@@ -122,7 +122,7 @@ def open_table(
         try:
             with suppress(FileNotFoundError, NotADirectoryError):
                 (Path(root) / "_delta_log").stat()
-        except OSError as error:  # for example without permission
+        except OSError as error:  # for example, this user lacks the permission
             raise StoreError(
                 f"{root}: cannot be looked up: {error.strerror}; name another store by {STORE_KEYS}"
             ) from error
@@ -200,7 +200,7 @@ class TableSnapshot:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Advance to the newest version; return whether it is another one. Raise StoreError if it cannot be read."""
+        """Move to the newest version. Return whether the version has changed. Raise StoreError if it cannot be read."""
         before = self._table.version()
         with refusing(self._table.table_uri, "read the table", DeltaError):
             self._table.update_incremental()
@@ -215,7 +215,7 @@ class TableSnapshot:
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """Return all data files of the version that `table` has open, sorted by day."""
+    """Return all data files of the version at which `table` is open, sorted by day."""
     actions = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
@@ -226,8 +226,8 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return, for each data file, the columns that have the same value in all rows, with this value, as far as the
-    file's statistics in the Delta log show it."""
+    """Return, for each data file, the columns that have one value in all rows, and this value, as far as the file's
+    statistics in the Delta log show it."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -71,7 +71,8 @@ class Txn(msgspec.Struct, rename="camel"):
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line of a log entry. One field is set, or none for a kind of action that this module does not decode."""
+    """One line of a log entry: one action. The field for the kind of the action is set. No field is set for a kind that
+    this module does not decode."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -177,10 +178,10 @@ class Checksum(NamedTuple):
 
 
 Group = tuple[str, str, str, str, str]
-"""Source, format, session, stream and kind, which the rows of a group have in common."""
+"""The values (source, format, session, stream and kind) that the rows of one group have in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups of a data file whose numbers of rows the table's journal records."""
+"""Maximum number of groups of rows (`Group`) in a data file whose numbers of rows the table's journal records."""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):
@@ -300,7 +301,7 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read the lines that were added since the last call."""
+        """Read the lines that were added to the journal since the last call."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())

@@ -39,7 +39,7 @@ class MergedTable:
             return cls(root, layout.open_or_create(str(root), {}, config), clock)
 
     def merged(self, table_id: str) -> int | None:
-        """Return up to which version the table `table_id` is merged into this table, or None if it never was."""
+        """Return the newest version of the table `table_id` that is merged into this table, or None if none is."""
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:

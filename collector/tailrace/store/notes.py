@@ -38,7 +38,7 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's text about a range of time or a moment (Unix ns), with the time of the note's creation. The note may be
+    """A user's text about a range or a point of time (Unix ns), with the time of the note's creation. The note may be
     about one source, session or stream; an empty value stands for all of them."""
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))

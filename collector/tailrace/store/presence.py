@@ -54,8 +54,8 @@ def is_held(directory: Path, name: str = NAME) -> bool:
 
 
 class _Locks:
-    """Locks of a file, and of the directory `whole` if it is given: if the file was removed, only the lock of the
-    directory shows that a process holds both."""
+    """The lock of a file and, if `whole` is given, the lock of this directory. If the file was removed, the lock of the
+    directory still shows other processes that a process holds both locks."""
 
     def __init__(self, path: Path, whole: Path | None) -> None:
         self.path = path
@@ -64,8 +64,8 @@ class _Locks:
         self._whole = whole
 
     def take(self, operation: int) -> None:
-        """Lock both with the flags `operation`. Raise BlockingIOError if another process holds a conflicting lock, and
-        StoreError if a lock cannot be taken."""
+        """Lock the directory, if it is given, and the file, with the flags `operation`. Raise BlockingIOError if
+        another process holds a conflicting lock, and StoreError if a lock cannot be taken."""
         place, advice = self._whole or self.path.parent, ""
         try:
             owned.refuse_foreign(self.path.parent)
@@ -87,8 +87,8 @@ class _Locks:
     def check(self, operation: int) -> bool:
         """If the file was removed or replaced, create and lock it again, and return True.
 
-        Raise LostError if its directory is gone. Raise StoreError if the file cannot be created, or if another process,
-        such as a starting collector, has locked it first."""
+        Raise LostError if the file's directory is gone. Raise StoreError if the file cannot be created, or if another
+        process, such as a starting collector, has locked it first."""
         if owned.found(self.path) == owned.identity(self.fds[-1]):
             return False
         try:
@@ -251,7 +251,8 @@ def begin(data: Path, work: bytes = b"") -> None:
 
 
 class RunningMarks:
-    """The files `ports.json` and `unfinished`, by which other processes find a running collector."""
+    """The files `ports.json` and `unfinished`, by which other processes find out the addresses of a running collector,
+    and whether data is not in the table yet."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -298,7 +299,8 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether all data that collectors received in a directory is in the table; False if unreadable."""
+    """Return whether all data that the collector with the directory `data` has received is in the table. Return False
+    if this user may not read the directory."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:

@@ -70,8 +70,9 @@ class Quarantine:
         return True
 
     def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
-        """Write pieces of unreadable bytes, and sync the written files. Raise FullError or StoreError if a file cannot
-        be written or opened: the call may be repeated then. Raise SyncError if a sync fails."""
+        """Write frames of unreadable bytes, each given by session, offset and bytes (see `write`), and sync the written
+        files. Raise FullError or StoreError if a file cannot be written or opened: the call may be repeated then. Raise
+        SyncError if a sync fails."""
         for session, at, data in pieces:
             self.write(session, at, data)
         with syncing(f"{self.directory}:"):
@@ -98,7 +99,8 @@ class Quarantine:
             fd = owned.open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
-            # If another program has cut the file, the hole begins at the frame that is incomplete now.
+            # If another program has cut off a part of the file, overwrite the frame that is incomplete now: the hole
+            # begins there.
             begin = whole_size(os.pread(fd, end, 0)) if end < at else at
             hole = at - begin
             if 0 < hole < _SMALLEST:

@@ -37,8 +37,8 @@ from tailrace.store.refusal import line, os_error, refusal, refusing
 from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a collector's spool still has all rows from a position on. With None, it returns
-whether the spool has all rows that it ever had."""
+"""Function that returns whether a collector's spool still has all rows from a position on, so that they can be written
+to the table again. With None, it returns whether the spool has all rows that it ever had."""
 
 Others = Mapping[str, Refills]
 """For each other collector, by its spool's identity, a function that returns whether its spool still has rows."""
@@ -105,8 +105,8 @@ class EndOfLog:
         return EndRepair(taken, self._take_out(taken, wrong, broken), damaged)
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Return the log entries above the checkpoint `base`, by version, and the reasons why some are unreadable.
-        Raise StoreError for a table with a newer schema."""
+        """Return the log entries of the versions `above` (after the checkpoint `base`), by version, and the reasons why
+        some are unreadable. Raise StoreError for a table with a newer schema."""
         actions: dict[int, list[Action]] = {}
         broken: dict[int, str] = {}
         for version in range(base + 1, above[-1] + 1) if above else ():
@@ -171,7 +171,8 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Remove versions from the log, newest first, so that a kill leaves no gap. Return messages with the reasons."""
+        """Remove versions from the log, newest first: if the process is killed meanwhile, the remaining versions are
+        still without a gap. Return messages with the reasons."""
         Journal(self._log.root).forget(versions)
         for version in reversed(versions):
             move_away(self._log.path(version))

@@ -45,7 +45,8 @@ def is_conflict(error: Exception) -> bool:
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Return whether a response of an object store was incomplete. The library itself retries other network errors."""
+    """Return whether an operation failed because the response of an object store was incomplete. The library itself
+    retries other network errors."""
     return _BROKEN_OFF in str(error)
 
 

@@ -113,7 +113,8 @@ class PreparedRows(Sized):
         return table.version() == before + 1
 
     def _touch(self) -> None:
-        """Update the modification times of the data files. Set `_old` if one of them was older than `SAFE_NS`."""
+        """Update the modification times of the data files. Set `_old` if a modification time was older than
+        `SAFE_NS`."""
         for add in self._added:
             path = (self._root or Path()) / add.path
             if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
@@ -160,12 +161,12 @@ class Table:
         others: Others = MappingProxyType({}),
         alone: bool = True,
     ) -> Self:
-        """Open or create the table in the store `path`, a directory or URL. Repair a local one if this collector is
-        `alone`.
+        """Open or create the table in the store `path`, a directory or URL. Repair a local table if no other collector
+        uses the store (`alone`).
 
-        `collector` is the collector's permanent name in the table. `refills` returns whether its spool still has the
-        rows of damaged versions, and `others` has such a function for each other collector. Raise StoreError for an
-        unusable table, FullError if the disk is full, or SyncError if a sync fails."""
+        `collector` is the collector's permanent name in the table. `refills` returns whether this collector's spool
+        still has the rows of damaged versions, and `others` has such a function for each other collector. Raise
+        StoreError for an unusable table, FullError if the disk is full, or SyncError if a sync fails."""
         self = cls(layout.table_root(path), options, collector, clock)
         with refusing(self.root, "open the table", DeltaError):
             if self._local is not None:
@@ -258,7 +259,7 @@ class Table:
 
     def _shorten(self, version: int) -> None:
         """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures."""
-        # At a URL, count the commits of all collectors, because each collector may end after a few.
+        # At a URL, count the commits of all collectors, because each collector may end after a few commits.
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
             self.checkpoint()

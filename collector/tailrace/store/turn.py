@@ -99,7 +99,7 @@ class LocalTurn:
             raise LockedError(str(error)) from error
 
     def give_back(self) -> None:
-        """Do nothing: the kernel released the lock when the process ended."""
+        """Do nothing: the kernel released the lock, which is the lease, when the process ended."""
 
     def read(self) -> UpkeepState:
         """Return the times of the last steps of upkeep. Without a valid state file they are 0, so all steps are due."""
@@ -157,7 +157,8 @@ class RemoteTurn:
         try:
             self._note(table, {HOLDER: self._mine})
         except Exception as error:
-            # After any exception only the table shows who has the lease, because the response may have been lost.
+            # After any exception, only the table shows which process has the lease, because the response may have been
+            # lost.
             if self._noted(self._open(), HOLDER) == self._mine:
                 return
             if not is_conflict(error):

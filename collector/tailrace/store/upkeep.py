@@ -1,7 +1,7 @@
 """Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
 `run` works in a separate process, because a merge takes up to 150 MB of memory that the allocator does not return.
-Writers never wait for it: a step that conflicts with a writer is retried once, and then left to the next run.
+Writers never wait for an upkeep: a step that conflicts with a writer is retried once, and then left to the next run.
 
 A first merge combines small files into files of 4 MiB, and a second merge combines these into files of `compact_size`;
 with only one kind of merge, each row would be copied a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
@@ -219,8 +219,8 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due. It is also due if `last` is in the future, because then the clock was corrected
-    since."""
+    """Return whether a step of upkeep is due, which was last performed at `last` and is repeated after `every`. The
+    step is also due if `last` is in the future, because the clock was then corrected since."""
     return not last <= now < last + every
 
 

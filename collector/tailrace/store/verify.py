@@ -67,7 +67,7 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        # A compressed file has no such number of zeros in a row: this part never reached the disk.
+        # A compressed file has no such number of zeros in a row, so this part of the file never reached the disk.
         if data.find(_ZEROS) >= 0:
             return "has a hole of zeros"
     return _undecodable(root, file)
