@@ -59,8 +59,8 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether JSON output contains the column's values as nested JSON. If `objects` is true, only values that are
-        JSON objects are nested, and the others are texts."""
+        """Whether JSON output contains the column's values as nested JSON. If `objects` is true, only JSON objects are
+        nested, and all other values are texts."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:

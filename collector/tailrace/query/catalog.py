@@ -42,7 +42,7 @@ _MADE_OF = {
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""For each table of copied rows in `KEPT`, the table from which it is filled."""
+"""The table from which each table of copied rows (a key of `KEPT`) is filled."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -50,7 +50,7 @@ _STARTS = f"SELECT count(*), count(start), min(start), max(start) FROM {_BEGINS}
 _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL)"
 
 REGIONS_KEPT = 8
-"""Maximum number of regions (ranges of start times that statements read) to which the copied begin rows are limited.
+"""Maximum number of regions (ranges of start times that SQL statements read) from which begin rows of spans are copied.
 Once statements have read more regions, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
@@ -102,8 +102,8 @@ class ViewCatalog:
         regions: list[Region] | None = None,
     ) -> None:
         """Define the views that an SQL statement names, or all if it is None, and fill the tables of copied rows that
-        these views read. The statement reads only rows in one of `regions`; None stands for all rows. Raise DuckDB's
-        errors if a data file cannot be read."""
+        these views read. `regions` are the parts of the table that the statement reads; None stands for all rows. Raise
+        DuckDB's errors if a data file cannot be read."""
         names = _GENERAL if statement is None else _named_in(statement)
         needed = _closure(names, _GENERAL)
         if FEW_ROWS not in needed and _BASE not in needed:
@@ -154,8 +154,8 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill `part.kept_begins` with begin rows of spans, and `part.kept_open` with those begin rows for whose span
-        there is no row of the whole span. Read only begin rows in `regions` or in the regions of earlier statements,
+        """Fill `part.kept_begins` with begin rows of spans, and `part.kept_open` with those of them that are not
+        followed by a row of the whole span. Read only begin rows in `regions` or in the regions of earlier statements,
         because another cursor may still run an earlier statement."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:

@@ -180,7 +180,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the latest run of each collector with heartbeats in the table."""
+    """Return the latest run of each collector that has heartbeats in the table."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         try:

@@ -29,7 +29,7 @@ class Completeness(NamedTuple):
     - `awaited`: the number of events for which running collectors still wait.
     - `unasked`: why a running collector did not report the events for which it waits. It is "" if no running collector
       failed to do so.
-    - `selected`: whether any event matches the question at all."""
+    - `selected`: whether any event matches the query at all."""
 
     missing: dict[str, int]
     unknown: int
@@ -75,7 +75,8 @@ class Completeness(NamedTuple):
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError if the answer is not complete. The command or method `which` lists what is missing."""
+        """Raise IncompleteError if the answer is not complete. `which` names the command or method that lists what is
+        missing."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
@@ -98,7 +99,7 @@ class Scope(NamedTuple):
 EVERYTHING = Scope.of(Selection())
 
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
-"""SQL expression for the number of missing events in a group of gaps, at most 2^63 - 1."""
+"""SQL expression for the number of missing events in any number of gaps, at most 2^63 - 1."""
 
 _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
@@ -143,9 +144,9 @@ class CopiedFiles(NamedTuple):
 
 def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     """Return, by source, the files that the views leave out because other files have the same content."""
-    # First find out whether there is any copied file, because counting the events of all sessions reads the whole
-    # store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for this
-    # reason.
+    # First find out whether there is any copied file, because to count the events of all sessions, DuckDB must read the
+    # whole store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for
+    # this reason.
     if not has_rows(engine, "part.copies", RowCondition("EXISTS (FROM part.kept_few)")):
         return {}
     # Count the events in `stored`, because the views show no rows of a copied file. Do not count

@@ -35,7 +35,7 @@ libraries keep these descriptors open, but not those of files."""
 
 @dataclass
 class _DatabaseHome:
-    """The process that opened the first table, and the facts that show whether the present process can still use the
+    """The process that opened the first table, and facts that show whether the present process can still use the
     database."""
 
     home: int | None = None
@@ -102,7 +102,7 @@ def check_process() -> None:
 def finalize(
     owner: object, end: Callable[..., object], *given: object
 ) -> weakref.finalize[..., Any]:
-    """Call `end(*given)` when `owner` is destroyed or this process exits. In a forked child, do not call it."""
+    """Call `end(*given)` when the object `owner` is destroyed or this process exits, but never in a forked child."""
     home = os.getpid()
 
     def end_at_home() -> None:

@@ -78,7 +78,7 @@ class Engine:
     def beside(self) -> Engine:
         """Return a second engine on the same snapshot. It can run a statement while the rows of this engine's statement
         are still being read. After one of the two engines has moved to a newer snapshot, the other must not begin a
-        statement. Closing this engine also ends the statements of the second one."""
+        statement. Closing this engine also ends the statements of the second engine."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -107,7 +107,7 @@ class Engine:
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Start an SQL statement, wait for its first rows, and return an object with all rows."""
+        """Start an SQL statement, wait for its first rows, and return an object from which all rows can be read."""
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
@@ -124,7 +124,8 @@ class Engine:
             raise refused(error, self._limits) from error
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Start an SQL statement, wait for its first rows, and return an object with all rows as Arrow batches."""
+        """Start an SQL statement, wait for its first rows, and return an object from which all rows can be read as
+        Arrow batches."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
@@ -148,8 +149,9 @@ class Engine:
         return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
 
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
-        """Define the views that an SQL statement needs, limit the files, and return the result of `run`. If upkeep
-        deletes files of the snapshot meanwhile, repeat this on the newest version of the table."""
+        """Define the views that an SQL statement needs, select the files that it may read, and return the result of
+        `run`, which runs the statement. If upkeep deletes files of the snapshot meanwhile, repeat this on the newest
+        version of the table."""
 
         def attempt() -> T:
             self._prepare(sql, parameters)
@@ -169,7 +171,8 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _prepare(self, sql: str | None, parameters: Parameters) -> None:
-        """Define the views that an SQL statement needs, or all if it is None, and limit the files."""
+        """Define the views that an SQL statement needs, or all views if `sql` is None. Limit the view `stored` to the
+        files with rows that the statement may read."""
 
         def attempt() -> None:
             regions = regions_of(self.connection, sql, parameters) if sql else None

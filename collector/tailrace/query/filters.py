@@ -61,8 +61,8 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Selects the sessions that match, in each given list, one of the items. A job id also matches the steps of this
-    job."""
+    """Selects sessions by rank, node and job. For each list that is given, a session must match one of its items. A job
+    id also matches the steps of this job."""
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -81,8 +81,8 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Selects the rows that match one item of each given list. Items of `sessions` are beginnings of session ids. The
-    run that a row belongs to must have all of the `labels`."""
+    """Selects the rows that match, for each list that is given, one of its items. Items of `sessions` are beginnings of
+    session ids. The run to which a row belongs must have all of the `labels`."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None

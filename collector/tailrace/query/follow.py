@@ -101,7 +101,7 @@ LOOK_EVERY = 16
 ATTEMPTS = 5
 
 FollowedKey = tuple[str, str, str]
-"""A session, by source and id, and one group of kinds of rows (`_GROUPS`)."""
+"""The source and the id of a session, and a group of kinds of rows (`_GROUPS`)."""
 
 
 class Follower:
@@ -110,8 +110,8 @@ class Follower:
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
         self._marks: dict[FollowedKey, tuple[int, list[int]]] = {}
-        """How far the rows of each key were yielded: the greatest offset, and the hashes of the rows at this offset,
-        because several rows can have one offset."""
+        """For each key (a session and a group of kinds of rows), the mark up to which rows were yielded: the greatest
+        offset, and the hashes of the rows at this offset, because several rows can have one offset."""
         self._misses = 0
         self._known: set[str] = set()
         if from_start:
@@ -168,7 +168,8 @@ class Follower:
             hashes.append(_hash(row))
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows after the marks from the newest snapshot, because upkeep has deleted a log entry or files."""
+        """Yield the rows of the newest snapshot that lie after the marks (positions up to which rows were yielded),
+        because upkeep has deleted a log entry or files."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -198,8 +199,9 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies after the marks `given`. A row at a mark's own offset is new unless the mark has its
-    hash. This hash is then removed, because each hash stands for only one row."""
+    """Return whether a row lies after the mark of its key in `given`: the greatest offset of the yielded rows, with the
+    hashes of the yielded rows at this offset. A row at this offset is new unless its hash is among them. The hash is
+    then removed, because each hash stands for only one row."""
     offset, hashes = given.get(_key(row), (-1, Counter()))
     if (place := _place(row)) != offset:
         return place > offset
@@ -216,7 +218,8 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position of a row in the session's bytes: the begin of its record or of its end record."""
+    """Return the position of a row in the session's bytes: the offset of the record that ends a span or, for any other
+    row, of its only record."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

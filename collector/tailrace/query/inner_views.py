@@ -353,8 +353,8 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of those spans that have no row of the whole span (such a row has the offset of its begin
-row). `within` is a condition that limits which span rows are read."""
+"""SQL for the begin rows of those spans that have no row of the whole span. (A row of a whole span has the offset of
+its begin row.) `within` is a condition that limits which span rows are read."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -395,8 +395,8 @@ FROM part.kept_few
 """SQL that returns facts about the rows of rare kinds (all but ordinary events). The SQL of the views depends on these
 facts. The first two columns are the number of rows without a time, and the number of those among them that have a start
 tick. Each further column states whether the snapshot has some kind of row, in this order: begins; names for ids; names
-for keys; sessions that may replace another session or be a copy; sessions that refer to names by key; several announced
-sessions."""
+for keys; sessions that may replace another session or be a copy; sessions that refer to names by key; several sessions
+that clients have announced."""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 

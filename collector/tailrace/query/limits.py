@@ -77,7 +77,7 @@ def bound_memory(limits: Limits) -> None:
     """Limit the memory of this process, for ever, to its present memory and the memory of one statement."""
     machines = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     status = Path("/proc/self/status").read_text()
-    # The private writable memory, which RLIMIT_DATA concerns.
+    # VmData is the size of the private writable memory, which RLIMIT_DATA limits.
     if (taken := re.search(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)) is None:
         raise QueryError("/proc/self/status: does not report how much memory this process has")
     most = int(taken[1]) * 1024 + (limits.memory or int(machines * MACHINES_SHARE))

@@ -37,8 +37,8 @@ class Live(NamedTuple):
 
     - `sources`: the names of the collectors' sources, including sources without rows in the table.
     - `awaited`: the events for which the collectors still wait.
-    - `unasked`: why a collector did not answer, or "". The report still has the answers of the others, unless the
-      reason is `OVERTAKEN`.
+    - `unasked`: why a collector did not answer, or "". The other fields still have the answers of the other collectors,
+      unless the reason is `OVERTAKEN`: then no answer matches a version of the table.
     - `here`: the identities of all collectors with a directory on this host."""
 
     sources: frozenset[str] = frozenset()

@@ -1,8 +1,8 @@
 """Name the processes and threads that wrote the streams of a store.
 
-Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them for
-exports and for the page: a name if the trace has one, otherwise an id. Behind equal names, a title has the facts that
-differ."""
+Each format has its own place for names. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them
+for exports and for the page: a name if the trace has one, otherwise an id. If several processes or threads have equal
+names, their titles also contain facts that differ, such as the host."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _WORDS = ", ".join(
     )
 )  # fmt: skip
 """SQL for the facts in `part.producer_words` that tell which program wrote a session, and where the program ran. Each
-fact is JSON in a column of its own. Tailrace's clients announce `process`, `pid`, `host` and `labels`. DFTracer writes
-`process_name`, `hostname`, `cmd` and `rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a
-header with `metadata`."""
+fact is JSON in a column of its own. Tailrace's clients state `process`, `pid`, `host` and `labels` when they begin a
+session. DFTracer writes `process_name`, `hostname`, `cmd` and `rank`, ovni its metadata (`ovni`, or single members in
+old versions), and JETS a header with `metadata`."""
 
 SHORT_ID = 12
 
@@ -106,7 +106,7 @@ class StatedNames(NamedTuple):
 
     @property
     def label_values(self) -> dict[str, object]:
-        """The labels that a client announced, by name."""
+        """The labels that a client stated when it began its session, by name."""
         try:
             found = msgspec.json.decode(self.labels or "{}")
         except (ValueError, RecursionError):
@@ -290,7 +290,7 @@ def _process_key(names: StatedNames) -> _Key:
 
 
 def _told_apart(of: dict[_Key, StatedNames], titles: dict[_Key, str]) -> dict[_Key, str]:
-    """Return the titles with additions that make each title unique within its source. Add no more than is necessary."""
+    """Return the titles, extended by as few texts as are necessary to make each title unique within its source."""
     ids = short_ids(names.session for names in of.values())
     more = {key: (*names.distinctions, ids[names.session]) for key, names in of.items()}
     for at in range(len(StatedNames("", "").distinctions) + 1):

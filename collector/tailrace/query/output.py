@@ -87,8 +87,8 @@ def _field(value: object) -> str:
 
 
 class _Lines:
-    """The file to which Python's CSV writer writes. The writer ends lines with CR LF, so that it puts quotes around
-    fields with either character. This class writes LF alone."""
+    """The file to which Python's CSV writer writes. The writer ends lines with CR LF, because it then puts quotes
+    around fields that contain CR or LF. This class writes LF alone."""
 
     END = "\r\n"
 
@@ -132,7 +132,7 @@ LEAST = 6
 READABLE = 10
 """Minimum width (terminal cells) of a column while `layout` can still leave out other columns."""
 WORD_MAX = 16
-"""Maximum width (terminal cells) of a word that a table shows as a whole. Longer ones, such as paths, may be cut."""
+"""Maximum width (terminal cells) of a word that a table shows as a whole. Longer words, such as paths, may be cut."""
 IDS = frozenset({"session", "stream", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 
@@ -202,7 +202,7 @@ def _chosen(
     spare: Sequence[str],
 ) -> list[int]:
     """Return the indices of the columns to show. If not all fit, leave out those in `empty`, then those in `spare`
-    until each remaining one can have `READABLE` cells, and at least its width in `least`."""
+    until each remaining column can have `READABLE` cells, and at least its width in `least`."""
     readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (

@@ -107,7 +107,7 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""Default size (bytes) of a pipe's buffer in Linux. An answer is read in pieces of this size."""
+"""Default size (bytes) of a pipe's buffer in Linux. The bytes of an answer are read in blocks of this size."""
 
 
 class RemoteEngine:

@@ -6,20 +6,20 @@ event's session, then in sessions of its run, then in the source; the session th
 within it the name at the highest position. All names of a snapshot are one value, a hash table made of a list of maps,
 so that a lookup needs no join.
 
-**Clients that moved** to another collector, or whose session was forgotten, have several sessions with one announced
-id (clients/PROTOCOL.md). The views count such a client as a whole:
+**Clients that moved** to another collector, or whose session was forgotten, have several sessions for which they
+announce one id (clients/PROTOCOL.md). The views count such a client as a whole:
 
 - Equal rows with the same number in the same stream are shown once, in the first of the sessions.
 - A number is missing if it is in a gap of one of the sessions, and no session has an event with this number. If it is
   in several gaps, it counts in only one of them: in a gap of discarded events rather than in a gap of events that were
   lost while a collector received the stream, and in `late_join` last.
-- A client that took its leave of any collector (by a goodbye) has ended. Without a goodbye, only the session that ended
-  last has a gap for the missing end. While a running collector has a session of the client open, no session has this
-  gap.
+- A client that has sent a goodbye (the packet that ends a session) to any collector has ended. Without a goodbye, only
+  the session that ended last has a gap for the missing end. While a running collector has a session of the client open,
+  no session has this gap.
 - Events without a number (`unnumbered`) count only in the session with the most of them.
 
-A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
-from 2^32 on are not changed. Sessions of files do not count as clients."""
+A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers from
+2^32 on are not changed. Sessions of files do not count as clients."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class RowFacts(NamedTuple):
     can skip parts of files, and plans in half the time. An unknown fact is True, so that no needed step is left out."""
 
     begun: bool = True
-    """Whether there are begin rows of spans, which views leave out if a later row has the whole span."""
+    """Whether there are begin rows of spans. Views leave out a begin row if a later row has the whole span."""
     asked: bool = True
     """Whether there are rows that assign a name to a key, which events may have instead of the name."""
     late: bool = True
@@ -207,14 +207,16 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the spans without a row of the whole span: still open, or ended after their begin was forgotten."""
+"""SQL for the spans without a row of the whole span: still open, or ended after the collector had forgotten their
+begin."""
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that adds names that arrived after the events with their id. `rows` stands for the name of a view."""
+"""SQL that adds names to events without a name, if the name of the event's id arrived after the event. `rows` stands
+for the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -298,7 +300,8 @@ WHERE client IS NOT NULL
 GROUP BY source, session
 HAVING count(*) = 1
 """
-"""SQL for the sessions that clients announced, each with the client's id, without sessions of files."""
+"""SQL for the sessions that clients announced in a packet of their own, each with the client's id. Sessions of files
+are left out."""
 
 MOVED_SESSIONS = f"""
 CREATE OR REPLACE TABLE part.moved AS
@@ -317,8 +320,8 @@ QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
 """SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
-these sessions. A client's announcement that arrives after its first events begins another session. If this other
-session resumes an earlier one, the earlier one counts instead."""
+these sessions. If the packet that announces a client's session arrives after the client's first events, the packet
+begins another session. If this other session resumes an earlier session, the earlier session counts instead."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -182,12 +182,13 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL that contains a user's statement from its second line on. Raise QueryError if the statement is at
-    fault."""
+    """Run SQL that contains a user's statement from its second line on. Raise QueryError if the error is in the
+    statement."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
-        # Do not blame the statement: upkeep may have deleted the files of the snapshot. The caller then tries again.
+        # Raise the error as it is: upkeep may have deleted files of the snapshot, so the statement is not at fault. The
+        # caller then tries again.
         raise
     except duckdb.Error as error:
         raise QueryError(message(error)) from error

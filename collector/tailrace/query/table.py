@@ -115,7 +115,8 @@ class FileStatistics:
         return found
 
     def _column(self, name: str) -> list[Any]:
-        """Return one statistic, such as `min.time`, with a value for each file, or None."""
+        """Return the statistic `name`, such as `min.time`, with a value for each file; None if the log does not state
+        it."""
         if name not in self._read:
             number = self._columns.get(name)
             lacking = [None] * len(self.paths)

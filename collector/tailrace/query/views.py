@@ -48,8 +48,8 @@ FROM found WHERE held IS NULL
 """
 """SQL that finds the parent of each span: the span in the same stream and substream that encloses it in time. The level
 of a span is the number of spans that are open when it begins. If spans nest, the parent is the last span before it
-whose level is lower by one, for which DuckDB needs only two sorts. If spans overlap without nesting, this span may
-already have ended; then there is no parent."""
+whose level is lower by one, for which DuckDB needs only two sorts. If spans overlap without nesting, the span that this
+search finds may already have ended; then there is no parent."""
 
 
 class ViewColumn(NamedTuple):

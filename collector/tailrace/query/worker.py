@@ -22,7 +22,8 @@ from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_
 
 
 def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
-    """Run the SQL statement of `question`, and write the answer to `out`. Raise QueryError or StoreError on failure."""
+    """Run the SQL statement in the request `question`, and write the answer to `out`. Raise QueryError or StoreError on
+    failure."""
     sql, values = question.sql, question.parameters
     if question.form is AnswerForm.COUNT:
         count = engine.count(sql, values)

@@ -121,7 +121,8 @@ class Store:
         return self._select(views.STREAMS, StreamKeywords, keywords)
 
     def programs(self, **keywords: Unpack[StreamKeywords]) -> Result:
-        """Return the names of what wrote the streams: one row for each stream, with its process, thread and host."""
+        """Return the names of the programs that wrote the streams: one row for each stream, with its process, thread
+        and host."""
         return self._select(views.PROGRAMS, StreamKeywords, keywords)
 
     def labels(self, **keywords: Unpack[SessionKeywords]) -> Result:

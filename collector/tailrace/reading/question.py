@@ -30,7 +30,7 @@ TextFilter = str | Iterable[str]
 StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
-"""The values of labels by their keys. The run of a selected session has all of them."""
+"""Keys and values of labels. A session is selected if its run has all of these labels."""
 
 RankFilter = int | Iterable[int]
 
@@ -91,7 +91,7 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """The conditions that the rows of a view must meet, by keyword. None stands for no condition."""
+    """The conditions that the keyword arguments of a query set for the rows of a view. None stands for no condition."""
 
     source: TextFilter | None = None
     session: TextFilter | None = None
@@ -147,8 +147,8 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The gaps whose missing events may belong to the rows. They are the gaps of whole sessions, because gaps have
-        no name and no time."""
+        """Selects the gaps whose missing events may belong to the rows. Filters by name and time exclude no gap of a
+        selected session, because gaps have no name and no time."""
         return self.window.scope
 
     def rows(self, view: View) -> RowCondition:
@@ -191,14 +191,16 @@ def select(
 
 
 def gaps_of(question: Question) -> Question:
-    """Return the SQL query for the gaps whose missing events may belong to the answer to `question`."""
+    """Return the SQL query for the gaps whose missing events may belong to the rows that the query `question`
+    selects."""
     gaps = question.scope.gaps
     sql = f"SELECT * FROM gaps WHERE {gaps.sql}{_order(GAPS, None)}"  # noqa: S608 - our own words
     return Question(sql, gaps.values, question.scope, f"gaps of {question.asked}")
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return the caller's SQL statement as a `Question`, whose scope is all gaps, because it may read any rows."""
+    """Return the caller's SQL statement as a query (`Question`). Its scope is all gaps, because the statement may read
+    any rows."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")

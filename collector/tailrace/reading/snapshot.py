@@ -93,8 +93,9 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Call `ask`, whose statements must be trusted, with an engine in this process and the completeness of the rows
-        in `scope`, and return its result. Raise IncompleteError if `complete_only` is true and events are missing."""
+        """Call `ask` with an engine in this process and the completeness of the rows in `scope`, and return the result
+        of `ask`. The statements that `ask` runs must be trusted. Raise IncompleteError if `complete_only` is true and
+        events are missing."""
         with self._alone():
             whole = self._completeness(scope)
             if complete_only:
@@ -119,8 +120,8 @@ class SnapshotReader:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock in the `with` block, so that statements start one after the other. Raise StoreError in a
-        process that cannot use the database, such as a forked child. In a forked child, the lock may be held for ever,
-        because the thread that holds it exists only in the parent."""
+        process that cannot use the database, such as a forked child. Such a child does not try to take the lock: it may
+        be held for ever, because the thread that holds it exists only in the parent."""
         check_process()
         with self._lock:
             yield
@@ -150,7 +151,8 @@ class SnapshotReader:
         self._known_of = self.version
 
     def _new_engine(self) -> AnyEngine:
-        # Not part of `begin`, because an exception would keep the shared engine alive with the frame of `begin`.
+        # Keep this out of the method `begin`: if `begin` raised an exception, its frame would be part of the traceback
+        # and would keep the shared engine alive.
         engine = self._engine()
         return RemoteEngine(engine, self._limits) if self._limits else engine.beside()
 
