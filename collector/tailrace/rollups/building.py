@@ -48,7 +48,8 @@ STEP = 2
 
 HIGHEST = 52
 SAVES = 0.9
-"""Maximum size of a level, as a share of the level below. A larger level is left out."""
+"""Maximum number of sums of a level (the sums by buckets of one width), as a share of the number of sums of the level
+below. A larger level is left out."""
 
 FEW = 16
 """If a level has at most this number of sums, no level with wider buckets is computed."""

@@ -135,7 +135,7 @@ class FileCache:
 
     def drop_damaged(self) -> bool:
         """Read all cached sidecars completely, and forget those that are damaged or deleted. Return whether any sidecar
-        was."""
+        was damaged or deleted."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -200,7 +200,8 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return the lanes of a file that may overlap the window. `numbers` has their indices in the drawing, by id."""
+    """Return the lanes of a file that may overlap the window. `numbers` has, by the id of a lane, the lane's index in
+    the drawing."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -217,15 +218,15 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each lane the level of the widest buckets that fit the drawing. Return None if some lane has no such
-    level."""
+    """Return, for each lane in `reached`, the level of the widest buckets that are narrow enough for the drawing.
+    Return None if the sidecar has no such level for some lane."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane the minimum duration (ticks) of a span that the sidecar's sums of level `level` do not
-    include."""
+    """Return, for each lane in `reached`, the minimum duration (ticks) of the spans that the sidecar's sums of level
+    `level` leave out."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -298,7 +299,7 @@ class SidecarReader:
         columns["number"] = numbers[rows]
         if "edge" in page.columns:
             columns["events"] = page.columns["count"][rows]
-        else:  # long spans
+        else:  # the page has long spans and no sums
             columns |= {"edge": columns["spot"], "busy": columns["longest"]}
         return Pieces.of(len(rows), **columns)
 

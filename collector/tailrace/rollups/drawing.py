@@ -1,6 +1,7 @@
 """Sum rows of the table by bucket (a slice of time) in memory, and assign each span of a lane to a row of the drawing.
 
-Pieces are rows or partial sums of rows. `added` and `latest` sum them as the SQL of the module `events` does."""
+A piece is a row of the table, or a partial sum of rows. `added` and `latest` sum pieces as the SQL of the module
+`events` does."""
 
 from __future__ import annotations
 
@@ -96,8 +97,8 @@ def _changes(ordered: NDArray[Any]) -> Truths:
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values, limited to `MOST`. `first` has the index of the first value of each
-    group."""
+    """Return the sums of groups of consecutive values, each sum limited to `MOST`. `first` has the index of the first
+    value of each group."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -201,8 +202,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """The rows and partial sums of a window in four groups: sums of short spans, single long spans, sums of instants,
-    and sums of counter values."""
+    """The rows and partial sums of a window by what they stand for: sums of short spans, single long spans, sums of
+    instants, and sums of counter values."""
 
     shorts: Pieces
     longs: Pieces

@@ -404,8 +404,8 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 class FileRows(NamedTuple):
-    """The rows that a window needs from one data file: for each lane in `reached`, the rows from the time or tick in
-    `since` to the end of the window."""
+    """The rows of one data file that are read to draw a window: for each lane in `reached`, the rows from the time or
+    tick in `since` to the end of the window."""
 
     path: str
     lanes: FileLanes

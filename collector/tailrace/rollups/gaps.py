@@ -159,8 +159,9 @@ class _Nearest:
         return before.place == first - 1 and behind.place == end + 1
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Keep those of the given events that are nearer to the gap than the events found so far. In order, `events`
-        has the event before and after the gap by sequence number, then before and after it by offset, or None."""
+        """Keep those of the given events that are nearer to the gap than the events found so far. `events` has, in this
+        order, the events before and after the gap by sequence number, and the events before and after the gap by
+        offset. None stands for an event that was not found."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:

@@ -181,7 +181,7 @@ class KeptBlocks:
 
 
 class RowSource:
-    """The data files of one version of a table, for DuckDB."""
+    """Makes the rows in the data files of one version of a table available to DuckDB."""
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]

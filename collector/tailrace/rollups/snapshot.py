@@ -59,7 +59,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the spans in drawn lanes. `numbers` has the index of a lane in the drawing, or `NONE`, by its id."""
+        """Return those of these spans whose lanes are drawn. `numbers` has, by the id of a lane, its index in the
+        drawing, or `NONE` if the lane is not drawn."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -151,7 +152,7 @@ class TimelineSnapshot:
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
 
     def same(self) -> None:
-        """Raise BrokenOffError if the engine no longer reads the snapshot of this timeline."""
+        """Raise BrokenOffError if the engine has moved from the snapshot of this timeline to a newer one."""
         if self.engine.version != self.version:
             raise BrokenOffError(DELETED)
 

@@ -77,8 +77,8 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
 
 
 def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
-    """Return those of the longest stretches that are long (`LEAST_SHARE`), in order of time. Return none if their sum
-    is too small (`WORTH`)."""
+    """Return those of the longest stretches that are long (`LEAST_SHARE`), in order of time. Return an empty list if
+    their sum is too small (`WORTH`)."""
     longest = sorted(found, key=lambda each: each.begin - each.end)[:MOST]
     rest = everything.end - everything.begin - sum(each.end - each.begin for each in longest)
     while longest and longest[-1].end - longest[-1].begin < LEAST_SHARE * rest:
@@ -90,8 +90,8 @@ def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
 
 
 def _inside(painter: Painter, piece: Range) -> list[_Stretch]:
-    """Return the stretches inside a range that begins and ends with an event. Return none if only a sample can be
-    drawn."""
+    """Return the stretches of empty time inside a range that begins and ends with an event. Return an empty list if
+    only a sample of the events can be drawn."""
     log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
     window = _aligned(piece.begin, piece.end + 1, log)
     if painter.is_sampled(window, log):
@@ -121,7 +121,8 @@ def _busy(found: Drawing) -> tuple[Longs, Longs]:
 
 
 def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:
-    """Return the longest stretches between ranges."""
+    """Return the longest stretches of empty time between the given ranges, which begin at `begins` and end at
+    `ends`."""
     if not len(begins):
         return []
     order = np.argsort(begins, kind="stable")
