@@ -130,7 +130,8 @@ def members(text: str | None) -> dict[str, Any]:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API class `type_`. Each field comes from `others` or, if absent there, from `given`."""
+    """Return an object of the API class `type_`. Each field gets the argument in `others` with its name or, if there is
+    none, the attribute of `given` with its name."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -200,8 +201,9 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An endpoint of the API. The function `answer` runs in a thread; its annotations name the classes of the question
-    and of the answer. Answers that depend only on the question and the snapshot (`kept`) are cached."""
+    """An endpoint of the API. The function `answer` runs in a thread; its annotations name the classes of the request's
+    parameters and of the answer. If `kept` is true, answers depend only on the parameters and the snapshot, and are
+    cached."""
 
     method: str
     path: str
@@ -243,7 +245,8 @@ class AnswerPool:
         work: Callable[[Q], Awaitable[T]],
         respond: Callable[[T], Response],
     ) -> Response:
-        """Pass the question of a request to `work`. Return the response for its result, or for the error it raised."""
+        """Pass the parameters of a request to `work`. Return the response for the result of `work`, or for the error
+        that `work` raised."""
         where = f"{request.method} {request.url.path}"
         try:
             asked = await _question(takes, request)
@@ -334,7 +337,8 @@ async def _gone(request: Request) -> None:
 
 
 async def _question(takes: type[Q], request: Request) -> Q:
-    """Return the question of a request: its JSON body for POST, otherwise its query string. Raise msgspec's errors."""
+    """Return the parameters of a request, as an object of the class `takes`: from the JSON body for POST, otherwise
+    from the query string. Raise msgspec's errors."""
     if request.method == "POST":
         body = bytearray()
         async for piece in request.stream():

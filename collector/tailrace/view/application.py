@@ -1,7 +1,7 @@
 """Define the web application of `tailrace view`: its endpoints with an OpenAPI 3.1 description, and the files of the
 page. A `Door` in front of them authorizes requests.
 
-The endpoints `live` and `export` send their answer piece by piece.
+The endpoints `live` and `export` send their answer in parts.
 """
 
 from __future__ import annotations

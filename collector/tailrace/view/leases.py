@@ -1,7 +1,7 @@
 """Lease snapshots of stores to requests.
 
 An engine (a database connection with a snapshot) serves one request at a time, and is used again by later requests. At
-most `SLOTS` questions run at the same time; others wait in order of arrival.
+most `SLOTS` requests are answered at the same time; others wait in order of arrival.
 """
 
 from __future__ import annotations

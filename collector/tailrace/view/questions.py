@@ -217,7 +217,7 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     format: Literal["json", "csv"] = "json"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a `length` without a beginning."""
+        """Raise ValueError if `length` is given without `align`, which sets where each run begins."""
         if self.length is not None and not self.align:
             raise ValueError("`length` needs `align`, which sets where each run begins")
 

@@ -1,4 +1,4 @@
-"""Send answers piece by piece: news for the open pages, and exports.
+"""Send answers in parts: news for the open pages, and exports.
 
 Once a second, every open page gets the version of the table, rates of events, and the health of the collectors. A page
 that reads slowly gets only the newest message.
@@ -44,7 +44,8 @@ QUIET_SECONDS = 15.0
 """After this time without news, a page gets an empty message, which shows whether the connection still exists."""
 
 AWAY_SECONDS = 10.0
-"""Time for which no collector is asked again after one of them did not answer for long."""
+"""Time for which no collector is asked again, after a collector has not answered and the attempt took more than a
+second."""
 
 
 class _SourceFields(msgspec.Struct):
@@ -108,7 +109,8 @@ class Rates:
 
 
 class LiveWatch:
-    """Reads the `News` of one store in a thread, once a second, while at least one page is open."""
+    """Collects the news of one store (`News`, a message for the open pages) in a thread, once a second, while at least
+    one page is open."""
 
     def __init__(self, store: ServedStore) -> None:
         self._store = store
@@ -160,7 +162,8 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Read the table and ask the collectors, once each. The message reports an error, if one occurs."""
+        """Read the table once, ask each collector once, and return the message for the open pages. If an error occurs,
+        the message reports the error."""
         version = rows = 0
         unasked = ""
         try:

@@ -22,7 +22,8 @@ DecimalText = Annotated[
 ]
 
 Key = Annotated[str, "never cut"]
-"""Text that identifies an object in later questions. Other texts from a trace are cut if they are long (`answers.cut`)."""
+"""Text that identifies an object in later requests. Other texts from a trace are cut if they are long
+(`answers.cut`)."""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
@@ -41,7 +42,7 @@ class Whole(msgspec.Struct, kw_only=True):
     """How complete an answer is: missing events by reason, and the number of gaps of unknown size (`unknown`).
 
     `awaited` counts events for which running collectors still wait; if a collector did not answer, `unasked` has the
-    reason. If no event matches the question (`selected`), the answer is never `complete`."""
+    reason. If no event matches the request, `selected` is false, and the answer is never `complete`."""
 
     complete: bool
     text: str
@@ -169,7 +170,7 @@ class ShownGap(msgspec.Struct, kw_only=True):
 
 
 class Gaps(WholeAnswer, kw_only=True):
-    """The first gaps in order of their begin. `total` counts all gaps that match the question."""
+    """The first gaps in order of their begin. `total` counts all gaps that match the request."""
 
     total: int
     gaps: list[ShownGap]
@@ -279,7 +280,8 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     root: str
     stores: list[str]
     certified: list[list[str]]
-    """For each store, the sessions that `compare` uses if the question names none. An empty list stands for all."""
+    """For each store, the sessions that `compare` uses if the request names no session. An empty list stands for
+    all."""
     watched: bool
     files: int
     file_bytes: int
@@ -290,7 +292,8 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     figures: list[str]
     exports: list[FormatFacts]
     ranks: list[int]
-    """The ranks of the store's sessions. Very many ranks, nodes or jobs are cut to the first ones."""
+    """The ranks of the store's sessions. If there are very many ranks, nodes or jobs, only the first ones are
+    listed."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None

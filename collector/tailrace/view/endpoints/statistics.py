@@ -49,8 +49,8 @@ class Group(msgspec.Struct, kw_only=True):
     """All selected spans with the same values of the keys.
 
     `unit` is the unit of their durations: `ns` or `ticks`. Only spans that have ended have a duration. If none has
-    ended, the durations are null. `self` is null unless the question requested it. The figures are computed from the
-    spans in the table. If spans are missing, `bounds` contains for each figure the interval in which its true value
+    ended, the durations are null. `self` is null unless the request asks for self times. The figures are computed from
+    the spans in the table. If spans are missing, `bounds` contains for each figure the interval in which its true value
     lies, or null without a figure."""
 
     group: list[str | None]
@@ -112,8 +112,8 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """The compared groups: first groups only in the second run, then groups only in the first run, then the others,
-    those that grew most first.
+    """The compared groups of spans: first those that only the second run has, then those that only the first run has,
+    then all others, the greatest growth first.
 
     `total` counts all groups. `verdicts` counts them by verdict, and `summary` does so in words, with the reasons of
     undecided ones. `differences` may list fewer groups."""

@@ -162,7 +162,7 @@ QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}
 time. `near` has the first and the last tick at which a selected event of the session may begin."""
 
 _FARTHEST = 2**61
-"""Search for events only between the ticks -2^61 and 2^61, if the question sets no bound."""
+"""Search for events only between the ticks -2^61 and 2^61, if the request sets no bound."""
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
