@@ -140,7 +140,8 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Lock the private directory. Return a descriptor that holds the lock, or None if it is already held."""
+        """Lock the private directory. Return a descriptor that holds the lock, or None if another process holds the
+        lock."""
         # Make the private directory again, because a previous collector of the node has removed it at its end
         self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)

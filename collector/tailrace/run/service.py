@@ -76,8 +76,8 @@ class Collecting(ABC):
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Run the collector and, beside it, `_run`, and return when both have ended. If the collector fails, still
-        wait for `_run`. If the collector's worker threads cannot start, run neither."""
+        """Run the collector and, at the same time, `_run`. Return when both have ended. If the collector fails, still
+        wait for `_run`. If the collector's worker threads cannot start, run neither of them."""
         try:
             await threads.hold()
         except TailraceError as error:
@@ -293,8 +293,8 @@ def read_rest(
     chosen: Mapping[str, Chosen] | None = None,
 ) -> Status:
     """Run the collector a second time, to read files to their end and to close their sessions. With `last`, it closes
-    all sessions of the store. `chosen` has, by the name of a source, which files the source leaves out. Return the last
-    status of this second run."""
+    all sessions of the store. `chosen` has, by the name of a source, the files that the source leaves out. Return the
+    last status of this second run."""
     loaded_again, mode = loaded._replace(config=config), Mode(once=True, last=last)
     with collecting(loaded_again, clock, mode, chosen=chosen) as daemon:
 
