@@ -87,8 +87,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     """Exit code if the command line or the configuration is wrong."""
     INCOMPLETE = 3
-    """Exit code if the caller required complete data and events are missing, or if `tailrace diff` leaves a group
-    undecided."""
+    """Exit code if the caller required complete data and events are missing, or if `tailrace diff` leaves the verdict
+    about a group of spans undecided."""
     LOSS = 4
     """Exit code of `tailrace run` and `tailrace import` if more events are missing than --max-loss allows, or if the
     program was not traced."""

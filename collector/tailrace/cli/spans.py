@@ -338,7 +338,8 @@ def _read(
 def _compared(
     a: Sequence[Run], b: Sequence[Run], figure: str, names: Sequence[str], *, exact: bool
 ) -> list[FigureChange]:
-    """Return the changes of the named groups; without names, of all groups. Allow for noise, unless `exact` is set."""
+    """Return the changes of the groups of spans with the given names or, without names, of all groups. Allow for noise,
+    unless `exact` is set."""
     from tailrace.analysis.noise import RepeatedRuns, judged, judged_by_runs, repeated_changes
 
     sides = ([run.measured for run in side] for side in (a, b))
@@ -355,8 +356,8 @@ def _compared(
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
-    """Return the groups with the given names; without names, all groups. Raise UnknownError for a name that no group
-    has."""
+    """Return the changes of the groups of spans with the given names or, without names, of all groups. Raise
+    UnknownError for a name that no group has."""
     known = {_of(each) for each in found}
     for name in names:
         if name not in known:
@@ -383,7 +384,7 @@ class DiffReport(NamedTuple):
         return change.verdict(self.threshold)
 
     def sentence(self, change: FigureChange) -> str:
-        """Return the verdict about a compared group of spans as a sentence."""
+        """Return a sentence with the verdict about a compared group of spans."""
         figure, group = self.figure, _of(change)
         run = "A" if change.before is None else "B"
         doubt = change.doubt(self.threshold)
@@ -412,7 +413,8 @@ class DiffReport(NamedTuple):
         return text
 
     def judge(self) -> ExitCode:
-        """Name each group whose verdict is a failure or `undecided` on standard error. Return the exit code."""
+        """Name on standard error each group of spans whose verdict is a failure or `undecided`. Return the exit
+        code."""
         for each in self.changes:
             if self.verdict(each) in (*FAILURES, ChangeVerdict.UNDECIDED):
                 click.echo(printable(f"tailrace: {self.sentence(each)}"), err=True)
@@ -422,7 +424,8 @@ class DiffReport(NamedTuple):
         return ExitCode.INCOMPLETE if ChangeVerdict.UNDECIDED in verdicts else ExitCode.GOOD
 
     def print(self, form: Literal["table", "markdown", "json"]) -> None:
-        """Print the groups, their number by verdict, and what is missing from each run."""
+        """Print the compared groups of spans, the number of groups with each verdict, and what is missing from each
+        run."""
         if form == "json":
             self._print_json()
             return
@@ -476,7 +479,8 @@ class DiffReport(NamedTuple):
                 console.line("|" + " --- |" * len(headings))
 
     def junit(self) -> bytes:
-        """Return a JUnit report: a group that fails is a failure, and an undecided group is skipped."""
+        """Return a JUnit report with a test for each group of spans: the test fails if the group's verdict is a
+        failure, and is skipped if the verdict is undecided."""
         suite = ElementTree.Element("testsuite", name=f"tailrace diff {self.figure}")
         counts = {"failure": 0, "skipped": 0}
         for each in self.changes:
@@ -521,7 +525,7 @@ class DiffReport(NamedTuple):
 
 
 def _counts(change: FigureChange) -> tuple[int | None, int | None]:
-    """Return the number of ended spans of a group in each run."""
+    """Return how many ended spans of the compared group each of the two runs has."""
     before, after = (side and side.ended for side in (change.before, change.after))
     return before, after
 
