@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """An export format that is written to files. `place` is its function as MODULE:FUNCTION, `meaning` a description
-    for users. `pipes` states whether the export may go to a pipe, which takes only the main file."""
+    """An export format that is written to files. `place` names the format's function as MODULE:FUNCTION, `meaning` a
+    description for users. `pipes` states whether the export may go to a pipe, which takes only the main file."""
 
     place: str
     meaning: str

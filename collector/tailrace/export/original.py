@@ -148,7 +148,7 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records from which the ingest made the rows of one session. The rows must come in the order of `_ROWS`.
     The size of a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons of
-    malformed records. The bytes of these records come from the quarantine. Count in `left` the bytes' frames that the
+    malformed records. The bytes of these records come from the quarantine. Count in `left` the frames of bytes that the
     quarantine no longer has."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
@@ -183,8 +183,8 @@ def _placed(
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
     """Yield the offset of each stored row, in order, and the row's record, or None if the row is not a record."""
-    # A heap of pieces of unreadable bytes. Each item has the offset of the piece, the number of the gap's row (to sort
-    # items with equal offsets), and the quarantine frame that has the bytes.
+    # A heap of quarantine frames with unreadable bytes, ordered by offset. Each item has the offset of the bytes, the
+    # number of the gap's row (to sort items with equal offsets), and the frame.
     pieces: list[tuple[int, int, QuarantineFrame]] = []
     for number, row in enumerate(rows):
         while pieces and pieces[0][0] <= row.at:
@@ -206,8 +206,8 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the frames with a gap's unreadable bytes, if the member `detail` of its attributes is one of `details`.
-    Count in `left` those that the quarantine no longer has."""
+    """Return the quarantine frames with a gap's unreadable bytes, if the member `detail` of the gap's attributes is one
+    of `details`. Count in `left` the frames that the quarantine no longer has."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -442,7 +442,7 @@ class PackedFile:
         return len(data)
 
     def lose(self, loss: Loss) -> None:
-        """Truncate the gzip member, write the damaged bytes, or state the loss."""
+        """Show a loss in the gzip data: truncate the gzip member, write the damaged bytes, or state the loss."""
         if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
             self._member = None
@@ -488,7 +488,7 @@ def _losses(
         if reason == Reason.KERNEL:
             left[OF_KERNEL] += 1
             continue
-        # If a connection broke, state in the copy that its last bytes were never read.
+        # If the connection of the session broke, state in the copy that the session's last bytes were never read.
         stated = UNREAD if detail == CUT else detail
         if stated not in shown:
             left[f"gap that no copy shows ({reason})"] += 1
@@ -515,7 +515,8 @@ def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
 
     def kept(session: str | None, at: int, count: int) -> Sequence[QuarantineFrame]:
         found = islice(frames(read(session or of)[at:]), count)
-        # A frame without a reason stands for lost frames. Nobody knows how many, so later frames may be of other gaps.
+        # A frame without a reason stands for an unknown number of lost frames, so the frames after it may belong to
+        # other gaps.
         return [*takewhile(lambda frame: frame.reason, found)]
 
     return kept

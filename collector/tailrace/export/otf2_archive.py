@@ -148,7 +148,8 @@ class Otf2Trace:
         if key not in self._writers:
             of = self._tracks[track]
             name = f"{of.name}{beside}"
-            # The library gives locations of one group and name the same writer, but tracks may overlap in time.
+            # The library returns the same writer for two locations with the same group and the same name. Give each
+            # location a name of its own, because events of different tracks may overlap in time.
             for number in count(2):
                 if (of.group, name) not in self._named:
                     break
