@@ -139,7 +139,7 @@ def _begin(file: str) -> _FileBegin:
             start = hash(head[:HEAD]) if len(head) >= HEAD else None
             packed = os.pread(fd, 2, 0) == MAGIC
             return _FileBegin(hash(head) if head else None, size, packed, start)
-    except OSError:  # it is reported when the file is read later
+    except OSError:  # the error is reported when the file is read later
         return _FileBegin(None, 0, packed=False)
 
 
@@ -259,7 +259,7 @@ class _Group:
                 twins.setdefault(content, file)
 
     def _in_order(self) -> list[str]:
-        """Return the files of the group in the order in which `choose` decides about them.
+        """Return the files of the group in the order in which `choose` decides whether to read them.
 
         Files that an interrupted import has begun to read come first. After them come the largest files, because a
         longer file may begin with the whole content of a shorter one. Among files of equal size, a file precedes the
@@ -343,7 +343,7 @@ class _Group:
 def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
     try:
         return fingerprint(file, sizes)
-    except OSError:  # it is reported when the file is read later
+    except OSError:  # the error is reported when the file is read later
         return None
 
 

@@ -5,7 +5,8 @@
 - In any format, a file is left out if it is a piece of a longer file (`sources.tail.comparison` has the rules), or if
   earlier imports have read pieces that together are the file.
 
-A piece is found by the end of the longer file only if it has at least `HEAD` bytes, because many files end alike."""
+The last piece of a longer file is recognised only if it has at least `HEAD` bytes, because many files end with the same
+few bytes."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class _File(NamedTuple):
     size: int | None
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset; True for a compressed file, which is not read."""
+        """Return whether the file has these bytes at an offset; True for a compressed file, whose content is not
+        compared here."""
         if self.size is None:
             return True
         with opened(self.path) as fd:
@@ -73,7 +75,7 @@ class _Alike:
         self._begin: dict[bytes, list[_File]] = {}
         self._end: dict[bytes, list[_File]] = {}
         for path in files if len(files) > 1 else ():
-            with suppress(OSError):  # it is reported when the file is read later
+            with suppress(OSError):  # the error is reported when the file is read later
                 file = _file(path)
                 self._files.append(file)
                 for size in {HEAD, BEGINNING} if len(file.head) == BEGINNING else {HEAD}:
@@ -91,7 +93,7 @@ class _Alike:
         for file in sorted(self._files, key=lambda each: -(each.size or 0)):
             if file.path in copies:
                 continue
-            with suppress(OSError):  # it is reported when the file is read later
+            with suppress(OSError):  # the error is reported when the file is read later
                 pieces, whole = self._pieces(file)
                 for piece in pieces:
                     if self._may_leave_out(piece, file):
@@ -102,8 +104,8 @@ class _Alike:
         return found
 
     def _pieces(self, whole: _File) -> tuple[list[_File], list[_File]]:
-        """Return the files that are pieces of a file, and the pieces that together have all of its content. Raise
-        OSError if a file cannot be read."""
+        """Return the files that are pieces of the file `whole`, and the pieces that together have all content of
+        `whole`. Raise OSError if a file cannot be read."""
         begins = partial(self._beginning_with, whole)
         at_end: dict[int, list[PieceFile[_File]]] = {}
         alike = self._end.get(whole.last or b"", ())
@@ -123,7 +125,8 @@ class _Alike:
         return cover.found(dated=self._format.dated(whole.head))
 
     def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[PieceFile[_File]]:
-        """Yield files that may begin at the offset `at` of the file `whole`, where `data` stands."""
+        """Yield the files that may be the piece of the file `whole` from the offset `at` on. `data` are the bytes of
+        `whole` at this offset."""
         alike: list[_File] = []
         for size in self._short:
             same = self._begin.get(data[:size], [])
@@ -140,7 +143,8 @@ class _Alike:
                 yield piece
 
     def _piece(self, file: _File) -> PieceFile[_File] | None:
-        """Return a file as a possible piece; None if it is empty or damaged. Raise OSError if it cannot be read."""
+        """Return a file as a possible piece of a longer file, with its size and checksum; None if the file is empty or
+        damaged. Raise OSError if it cannot be read."""
         if file.path not in self._sums:
             size = crc = 0
             for data in chunks(file.path):
@@ -160,8 +164,8 @@ class _Alike:
         return piece.size if piece else 0
 
     def _may_leave_out(self, piece: _File, whole: _File) -> bool:
-        """Return whether the import may leave out a piece: no earlier import has read the piece, and no documents
-        beside the piece can differ from those of the whole file."""
+        """Return whether the import may leave out a file that is a piece of the file `whole`: no earlier import has
+        read it, and it has no metadata files that could differ from those of `whole`."""
         if spelled(piece.path) in self._read:
             return False
         place = posixpath.dirname(piece.path)
@@ -180,24 +184,27 @@ def _file(path: str) -> _File:
         return _File(path, os.pread(fd, BEGINNING, 0), last, size)
 
 
-# Each of these three functions selects files of each group of files with the same first record. If all files of a group
-# are equal, the first one is not selected.
+# Each of the three functions below selects files from each group of files with the same first record. If all files of a
+# group are equal, the first file is not selected.
 
 
 def _longer(files: list[str]) -> Iterator[str]:
-    """Yield each file that may be a merge of others: all files of a group except the one with the fewest records."""
+    """Yield each file that may be a merge of other files: in each group of files with the same first record, all files
+    except the file with the fewest records."""
     for alike in _alike(files):
         yield from sorted(alike, key=_records)[1:]
 
 
 def _merged(files: list[str]) -> Iterator[str]:
-    """Yield the file of each group that a tool may have merged from the others: the one with the most records."""
+    """Yield each file that a tool may have merged from others: in each group of files with the same first record, the
+    file with the most records."""
     for alike in _alike(files):
         yield max(reversed(alike), key=_records)
 
 
 def _supplemented(files: list[str]) -> Iterator[str]:
-    """Yield each file that a tool may have copied with further records: all but the one with the most records."""
+    """Yield each file that a tool may have copied and extended: in each group of files with the same first record, all
+    files except the file with the most records."""
     for alike in _alike(files):
         most = max(alike, key=_records)
         yield from (file for file in alike if file != most)
@@ -206,7 +213,7 @@ def _supplemented(files: list[str]) -> Iterator[str]:
 def _records(file: str) -> int:
     """Return the number of lines with a record in a file, as far as it can be read."""
     count = 0
-    with suppress(OSError):  # it is reported when the file is read later
+    with suppress(OSError):  # the error is reported when the file is read later
         for _ in _hashes(file):
             count += 1
     return count
@@ -221,7 +228,7 @@ def _alike(files: list[str]) -> list[list[str]]:
         packed = without_gz(file) != file and without_gz(file) in paths
         if packed or not names.isdisjoint(originals(file)):
             continue
-        with suppress(OSError):  # it is reported when the file is read later
+        with suppress(OSError):  # the error is reported when the file is read later
             if (first := next(_hashes(file), None)) is not None:
                 found.setdefault(first, []).append(file)
     return [alike for alike in found.values() if len(alike) > 1]
@@ -229,7 +236,7 @@ def _alike(files: list[str]) -> list[list[str]]:
 
 def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
     """Return the candidates that are copies of other files or of parts of them: the other files contain all lines of
-    such a candidate. Map each candidate to the first other file that contains one of its lines."""
+    such a candidate. Map each of these candidates to the first other file that contains a line of the candidate."""
     pieces = [file for file in files if file in candidates]
     originals = [file for file in files if file not in candidates] if pieces else []
     if not originals:
@@ -239,12 +246,12 @@ def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
     list if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
-        with suppress(OSError):  # it is reported when the file is read later
+        with suppress(OSError):  # the error is reported when the file is read later
             if (count := _note(piece, unseen)) is not None:
                 left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
-        with suppress(OSError):  # it is reported when `original` is read later
+        with suppress(OSError):  # the error is reported when `original` is read later
             for each in _hashes(original):
                 having = unseen.pop(each, [])
                 for piece in [having] if isinstance(having, str) else having:
@@ -255,8 +262,8 @@ def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Add the lines of a piece to `unseen`, by their hashes. Return their number without duplicates, or None if `unseen`
-    would exceed `LINES_MAX` lines. Raise OSError if the piece cannot be read."""
+    """Add the lines of a file, which may be a piece of other files, to `unseen` by their hashes. Return the number of
+    different lines, or None if `unseen` would exceed `LINES_MAX` lines. Raise OSError if the file cannot be read."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)

@@ -184,8 +184,8 @@ fills `part.copies` together with this table."""
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:
-    """Return a SELECT of the rows that state how much of its file each session has read: its `close` row, or its `leave`
-    row if a client's goodbye ended the session before the end of the file."""
+    """Return a SELECT of the rows that state how much of its file each session has read: its `close` row, or its
+    `leave` row if the file contains a goodbye (the packet with which a client ends its session) before its end."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM {rows}"  # noqa: S608 - quoted
