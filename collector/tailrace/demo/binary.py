@@ -140,7 +140,7 @@ def _value(value: Value) -> bytes:
 
 OVNI_HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""Size (bytes) of one write to a stream file. A larger buffer is written in several pieces."""
+"""Size (bytes) of one write to a stream file. A larger buffer is written by several writes."""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {

@@ -137,7 +137,7 @@ class Producer(NamedTuple):
     transport: str
     format: str
     rate: float
-    """Number of chunks (datagrams, pieces of a byte stream, or writes to files) that the producer sends a second."""
+    """Number of chunks (datagrams, parts of a byte stream, or writes to files) that the producer sends a second."""
     traffic: Callable[[int, int], Traffic]
     """Function that returns the traffic for a seed and an epoch (Unix ns)."""
 
@@ -205,5 +205,6 @@ PRODUCERS = (
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """Divide a byte stream into pieces of equal size. As in a network, a piece may end anywhere within a record."""
+    """Divide the bytes of a stream into chunks of equal size. As in a network, a chunk may end anywhere within a
+    record."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

@@ -65,8 +65,8 @@ async def tailrace(*arguments: str) -> str:
 async def begin(
     arguments: Sequence[str], output: int | IO[bytes], errors: IO[bytes]
 ) -> trio.Process:
-    """Start `tailrace` in the background. Keep Ctrl-C from the started process: this process ends it, and a second
-    signal would cut its end short."""
+    """Start `tailrace` in the background. Keep Ctrl-C from the started process: this process stops the started one by a
+    signal, and a second signal would interrupt its orderly end."""
     return await trio.lowlevel.open_process(
         command("tailrace", *arguments),
         stdin=subprocess.DEVNULL,

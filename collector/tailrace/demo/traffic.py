@@ -22,7 +22,7 @@ class Write(NamedTuple):
 
 class Traffic(NamedTuple):
     chunks: Sequence[bytes] | Sequence[Write]
-    """The parts of the traffic, in order: datagrams, pieces of a byte stream, or writes to files."""
+    """The parts of the traffic, in order: datagrams, parts of a byte stream, or writes to files."""
     events: int
     """Number of different events that the chunks contain."""
     lost: dict[str, int]

@@ -180,8 +180,8 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Wrap a function that sends a request, so that an exception becomes an answer, parsed from the exception's
-    text."""
+    """Wrap a function that sends a request, so that the wrapper returns an answer instead of raising an exception. The
+    answer is parsed from the exception's text."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:

@@ -452,4 +452,4 @@ class _Counting:
         return {}
 
     async def room(self) -> None:
-        """Return at once, because the measurement keeps no data that could need room."""
+        """Return at once, because the measurement keeps no data and so never has to wait for room."""
