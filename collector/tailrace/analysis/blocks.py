@@ -36,7 +36,8 @@ Reals = NDArray[np.float64]
 BLOCKS = 8
 
 FEWEST_BLOCKS = 6
-"""Noise of a group's figures is measured only if at least this many blocks of time have spans of the group."""
+"""The noise of the figures of a group of spans is measured only if at least this many blocks of time have spans of the
+group."""
 
 LASTING = 0.5
 """Assumed variance of a figure of a whole run, as a share of the variance in one block of the run. It would be 1/8 if
@@ -50,8 +51,8 @@ SEED = 20_261_129
 """Seed of the random numbers, so that comparing the same runs again gives the same answer."""
 
 FEWEST_SPANS = 30
-"""Noise is measured from blocks of time only if each run has at least this many spans of the group. A percentile also
-needs `FEWEST_BEYOND` spans above and below it."""
+"""The noise of a figure of a group of spans is measured from blocks of time only if each run has at least this many
+spans of the group. For a percentile, `FEWEST_BEYOND` spans must also be longer, and as many shorter."""
 
 FEWEST_BEYOND = 5
 
@@ -63,7 +64,8 @@ NO_LOGARITHM = -1
 
 
 class MeasuredRun(NamedTuple):
-    """The spans of one run in groups, measured for the comparison of one figure."""
+    """The spans of one run, in groups by their keys, with the statistics of each group for the comparison of one
+    figure."""
 
     engine: Engine
     window: Window
@@ -82,13 +84,14 @@ class MeasuredRun(NamedTuple):
         figure: str,
         whole: Completeness,
     ) -> Self:
-        """Measure the spans of a window, whose completeness is `whole`."""
+        """Measure the spans of a window. `whole` is the completeness of the window."""
         found = statistics(engine, window, whole, by, self_time=figure == "self")
         return cls(engine, window, by, figure, whole, found, may_lack(engine, window, by, whole))
 
     def evidence(self) -> dict[GroupUnit, Evidence | Doubt]:
-        """Return mean and noise of the figure, by group of spans. The number of spans has no noise. For self time,
-        minimum and maximum, blocks of time do not show the noise: each group gets `Doubt.NOISE`."""
+        """Return for each group of spans the mean and the noise of the figure, or the reason why they are unknown. The
+        number of spans has no noise. Blocks of time do not show the noise of self time, minimum and maximum: for these
+        figures, each group gets `Doubt.NOISE`."""
         groups = {(each.group, each.unit): each for each in self.statistics}
         if self.figure not in {"count", "total", *PERCENTILES}:
             return dict.fromkeys(groups, Doubt.NOISE)
@@ -110,8 +113,8 @@ class MeasuredRun(NamedTuple):
 
 
 def fewest(share: Fraction | None) -> int:
-    """Return the number of spans that a group needs before the noise of a figure is measured. `share` is the
-    percentile as a fraction (1/2 is the median), or None for the total."""
+    """Return the minimum number of spans that a group must have so that the noise of a figure of the group is measured.
+    `share` is the percentile as a fraction (1/2 is the median), or None for the total."""
     if share is None:
         return FEWEST_SPANS
     return max(FEWEST_SPANS, math.ceil(FEWEST_BEYOND / min(share, 1 - share)))
@@ -182,5 +185,5 @@ FROM (
 )
 GROUP BY ALL ORDER BY {{keys}}
 """  # noqa: S608 - our own words
-"""SQL that counts spans by group, block of time and class of durations. A span without a wall time is assigned to a
-block by the ticks of its start."""
+"""SQL that counts spans by their keys, by block of time, and by class of durations (a range of durations). A span
+without a wall time is assigned to a block by the ticks of its start."""

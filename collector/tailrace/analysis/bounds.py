@@ -45,7 +45,8 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""The interval of each figure of a group of spans, by name. None if the group has neither a seen nor a lost span."""
+"""The interval of each figure of a group of spans, by name. None if the figure has no value, for example because no
+span of the group has ended and none is lost."""
 
 
 def total_loss(*losses: LostCount) -> LostCount:

@@ -26,9 +26,9 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function of a group and a unit (ns or ticks), which returns whether spans of the group may be missing
-    from the window. The returned function reads the gaps at its first call. `whole` is the completeness of the
-    window."""
+    """Return a function that takes a group of spans and a unit (ns or ticks), and returns whether spans of this group
+    may be missing from the window. The returned function reads the gaps at its first call. `whole` is the completeness
+    of the window."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -66,10 +66,10 @@ class Doubt(StrEnum):
     NOISE = "noise"
     """The runs vary so much that there would be no verdict even if no event were missing."""
     FEW = "few spans"
-    """Each side of the comparison has a single run, and one of the runs has too few spans of the group to show how much
-    the figure varies."""
+    """Each side of the comparison has a single run, and one of the runs has too few spans of the compared group to show
+    how much the figure varies."""
     SOME = "some runs"
-    """One side of the comparison has several runs, and only some of these runs have spans of the group."""
+    """One side of the comparison has several runs, and only some of these runs have spans of the compared group."""
 
     @property
     def words(self) -> str:
@@ -147,9 +147,10 @@ class FigureChange(NamedTuple):
     figure: str
     """Name of the compared figure, a key of `FIGURES`."""
     absent: bool
-    """Whether one run has no span of the group, and cannot have lost a span of the group either."""
+    """Whether one run has no span of the compared group, and cannot have lost a span of this group either."""
     elsewhere: bool
-    """Whether one run has durations of the group only in the other unit (`ns` or `ticks`), not in `unit`."""
+    """Whether one run has durations of the compared group, but only in the other unit (`ns` or `ticks`), not in
+    `unit`."""
     noise: NoisyGrowth | None = None
     """The growth with an allowance for noise, or None if noise is ignored."""
 
@@ -226,8 +227,8 @@ def changes(
     figure: str,
     lacks: tuple[Lacks, Lacks],
 ) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of spans in two runs, by descending growth. Groups that only one
-    run has come last. `lacks` has, for each run, a function that `may_lack` returned."""
+    """Return the changes of a figure for all groups of spans in two runs, by descending growth. Groups with spans in
+    only one of the runs come last. `lacks` has, for each run, a function that `may_lack` returned."""
     first = {(each.group, each.unit): each for each in before}
     second = {(each.group, each.unit): each for each in after}
     found = []
@@ -249,12 +250,13 @@ def changes(
 
 
 def verdict_counts(found: Sequence[FigureChange], threshold: float) -> dict[str, int]:
-    """Return the number of groups with each verdict."""
+    """Count the compared groups of spans by verdict."""
     return dict(Counter(each.verdict(threshold).value for each in found))
 
 
 def summary(found: Sequence[FigureChange], threshold: float) -> str:
-    """Return the number of groups with each verdict but `same`, as text."""
+    """Return a text that counts the compared groups of spans by verdict, and the undecided ones by reason. Leave out
+    the verdict `same`."""
     counts = verdict_counts(found, threshold)
     shown = [
         f"{counts[each]} {each}" for each in (*FAILURES, ChangeVerdict.SHRANK) if each in counts

@@ -31,8 +31,9 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return for each `owner` the time during which the innermost open span belongs to this owner. The spans must be
-    sorted by start, of two with the same start the outer one first. A span that ends before it begins gets no time."""
+    """Return for each `owner` (a key of `LaneSpan`) the time during which the innermost open span has this owner. The
+    spans must be sorted by start. Among spans with the same start, the outer span must come first. A span that ends
+    before it begins gets no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -46,8 +47,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Add the time from `now` to `moment` to the sums in `shared`, each part of it to the owner of the span that is
-    innermost in this part. Remove the spans that end by `moment` from `open_spans`. Return `moment`."""
+    """Add the time from `now` to `moment` to the sums in `shared`, each part of this time for the `owner` of the span
+    that is innermost in the part. Remove the spans that end by `moment` from `open_spans`. Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)

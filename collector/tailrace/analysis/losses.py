@@ -43,7 +43,7 @@ that rises with it. They turn a gap's numbers into bounds of its time.
 - ET3: the number of a line is its tick. ET3 has no wall time."""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
-"""Size (bytes) of the smallest event, for formats in which one unreadable piece may hold several events."""
+"""Size (bytes) of the smallest event, for formats in which an unreadable range of bytes may hold several events."""
 
 STACKED = ("et3", "ovni")
 """Formats in which the end of a span names no begin, and belongs to the last begin whose span is still open."""
@@ -115,7 +115,8 @@ class Losses:
         return not self._gaps and self._everywhere == 0
 
     def of(self, group: Sequence[str | None], unit: str) -> LostCount:
-        """Return how many lost events may be spans of a group; None if unknown."""
+        """Return how many lost events at most may be spans of a group with durations in `unit`; None if the number is
+        unknown."""
         values = []
         for at, key in self._places:
             other = {"session": DAMAGED_SESSION, "stream": ANY}.get(key)

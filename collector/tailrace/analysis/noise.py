@@ -28,13 +28,13 @@ from tailrace.analysis.comparison import (
 from tailrace.analysis.statistics import FIGURES, GroupUnit, GroupValues, SpanStatistics
 
 CONFIDENCE = 0.99
-"""Probability with which the intervals of all groups contain the true growths. If the program has not changed, at
-most one comparison in 100 reports a change."""
+"""Probability with which the intervals of all compared groups of spans contain the true growths. If the program has not
+changed, at most one comparison in 100 reports a change."""
 
 
 class Evidence(NamedTuple):
-    """Mean and variance of the logarithm of a group's figure, over the runs on one side of a comparison. Missing
-    events leave the mean between `low` and `high`, which may be infinite."""
+    """Mean and variance of the logarithm of a figure of one group of spans, over the runs on one side of a comparison.
+    Missing events leave the mean between `low` and `high`, which may be infinite."""
 
     mean: float
     """Mean of the logarithm over the side's runs, from their stored spans."""
@@ -118,12 +118,12 @@ def student(freedom: float, error: float) -> float:
 
 
 Evident = Mapping[GroupUnit, Evidence | Doubt]
-"""The evidence for each group of one side of a comparison, or the reason why there is none."""
+"""For each group of spans, the evidence from one side of a comparison, or the reason why there is none."""
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group can only be `new` or `gone` if all runs of one side have
-    spans of it."""
+    """Return the changes, each with its growth as intervals that allow for noise. A group of spans can only get the
+    verdict `new` or `gone` if all runs of one side have spans of the group."""
     sides = [(a.get((each.group, each.unit)), b.get((each.group, each.unit))) for each in found]
     compared = sum(all(isinstance(side, Evidence) for side in pair) for pair in sides)
     error = (1 - CONFIDENCE) / max(compared, 1)
@@ -147,7 +147,8 @@ def _noise(
 
 
 class RepeatedRuns(NamedTuple):
-    """The repeated runs of one side of a comparison: their statistics, and whether they may lack spans of a group."""
+    """The repeated runs of one side of a comparison: their statistics, and functions that return whether a run may lack
+    spans of a group."""
 
     statistics: Sequence[Sequence[SpanStatistics]]
     lacks: Sequence[Lacks]
@@ -164,7 +165,8 @@ class RepeatedRuns(NamedTuple):
 
 
 def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two sides, as `changes` does, without an allowance for noise."""
+    """Return the change of a figure for each group of spans, between the repeated runs of two sides. Do not consider
+    noise."""
     before, after = ([_typical(runs) for runs in side.groups().values()] for side in (a, b))
     return changes(before, after, figure, (a.lack, b.lack))
 
@@ -172,7 +174,8 @@ def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[Figu
 def judged_by_runs(
     found: Sequence[FigureChange], a: RepeatedRuns, b: RepeatedRuns, figure: str
 ) -> list[FigureChange]:
-    """Return the changes with an allowance for noise, measured from the differences among repeated runs."""
+    """Return the changes, each with its growth as intervals that allow for noise. The noise is measured from the
+    differences among repeated runs."""
     groups = a.groups(), b.groups()
     evident: tuple[dict[GroupUnit, Evidence | Doubt], ...] = {}, {}
     for key in {**groups[0], **groups[1]}:
@@ -196,12 +199,13 @@ def _of_runs(
     known = [value for each in runs if (value := each.value(figure)) is not None]
     intervals = [interval for each in runs if (interval := each.bounds[figure]) is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
-        return Doubt.NOISE  # `verdict` is `unknown` if only the other side has this figure.
+        return Doubt.NOISE  # if only the other side has this figure, the verdict is `unknown` regardless of this doubt
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
 
 
 def _typical(runs: Sequence[SpanStatistics]) -> SpanStatistics:
-    """Return the geometric means of several runs' figures of one group, and of their bounds."""
+    """Return the geometric means, over several runs, of the figures of one group of spans and of the bounds of these
+    figures."""
     seen = [_mean(values) for values in zip(*(each.seen for each in runs), strict=True)]
     bounds: FigureBounds = {}
     for figure in FIGURES:

@@ -73,7 +73,8 @@ ATTRIBUTES = "attributes."
 
 
 class GroupKey(NamedTuple):
-    """A key by which spans are grouped: the name that users give, and the expression for its value, text or null."""
+    """A key by which spans are grouped: the name that users give to it, and the SQL expression for its value, which is
+    text or null."""
 
     word: str
     sql: str
@@ -119,7 +120,7 @@ class SpanStatistics(NamedTuple):
 
     group: GroupValues
     unit: str
-    """Unit of the group's durations: `ns`, or `ticks` if the clock has no known tick rate."""
+    """Unit of the durations of this group of spans: `ns`, or `ticks` if the clock has no known tick rate."""
     ended: int
     open: int
     total: int | None
@@ -164,8 +165,9 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of each group of spans that begin within a window, by descending total. `whole` is the
-    completeness of the window. With `self_time`, read all spans in order, about a microsecond each."""
+    """Group the spans that begin within a window by the keys `by`. Return the figures of each group, by descending
+    total. `whole` is the completeness of the window. With `self_time`, read all spans in order, about a microsecond
+    each."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -212,8 +214,9 @@ def _unended(engine: Engine, window: Window) -> bool:
 
 
 class CertainSpans(NamedTuple):
-    """The spans of one group whose duration is not in doubt: their number, the number of known durations, and the sum,
-    minimum and maximum of these. `lost` is the maximum number of further spans: never 0, and None if it is unknown."""
+    """Those spans of one group whose duration is not in doubt: their number, the number of known durations, and the
+    sum, minimum and maximum of the known durations. `lost` is the maximum number of further spans: never 0, and None if
+    it is unknown."""
 
     spans: int
     lengths: int
@@ -240,7 +243,8 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[GroupUnit, FigureBounds]:
-    """Return the intervals of the figures of each group with lost spans, by group and unit."""
+    """Return the intervals in which the figures of a group of spans lie, by group and unit. Leave out the groups
+    without lost spans."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(MEASURED.format(rows=rows.sql), rows.values))
@@ -265,7 +269,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[GroupUnit, CertainSpans],
 ) -> dict[GroupUnit, dict[str, Interval]]:
-    """Return the intervals of the percentiles of each group. `spans` is SQL for all spans, with `doubtful`."""
+    """Return the intervals of the percentiles of each group of spans. `spans` is SQL for all spans, with a column
+    `doubtful`."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -293,7 +298,8 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[GroupUnit, int]],
 ) -> list[int]:
-    """Return the duration at each group and rank in `wanted`, in this order. Rank 1 is the group's shortest."""
+    """Return, for each group of spans and rank in `wanted`, the duration with this rank. Rank 1 is the group's shortest
+    duration."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -314,8 +320,8 @@ def _at_ranks(
 
 
 def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[GroupUnit, int]:
-    """Return the self time of the spans that begin in the window. Also read the spans inside of them, up to
-    `_horizon`."""
+    """Return the self time of each group of spans that begin in the window. Also read the spans inside of these spans,
+    up to `_horizon`."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -326,7 +332,7 @@ def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[Grou
     ended = engine.rows(sql, inside.values + reached.values)
     shared: dict[GroupUnit, Fraction] = defaultdict(Fraction)
     for _, rows in groupby(ended, itemgetter(0, 1, 2, 3)):
-        # A span outside of the window has the group None.
+        # A span that begins outside of the window has None in place of its group.
         lane = (
             LaneSpan(start, end, (tuple(group) if is_inside else None, unit, rate))
             for _, _, _, _, start, end, is_inside, rate, unit, *group in rows
