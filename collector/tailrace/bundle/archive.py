@@ -203,7 +203,8 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """Return the number and size (bytes) of the unreadable pieces of input in the quarantine, by reason."""
+    """Return, for each reason, the number and the size (bytes) of the quarantine's frames, which contain unreadable
+    input."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0
@@ -299,7 +300,8 @@ def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
-    """Write the parts to a .tar.gz archive in the directory `name`, which only its owner can read, or raise OSError."""
+    """Write the parts to a new .tar.gz archive at `path`, which only its owner can read. Within the archive, the parts
+    are in the directory `name`. Raise OSError if this fails."""
     texts = {"README.txt": README + "".join(f"{contents(each)}\n" for each in made)}
     texts |= {each.part.name: each.text for each in made if each.text is not None}
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

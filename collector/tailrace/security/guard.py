@@ -167,7 +167,7 @@ class Tokens:
             token = line.strip()
             if not token or token.startswith(b"#"):
                 continue
-            # Name no token in a message.
+            # Do not quote the token in the message.
             wrong = ""
             if _TOKEN.fullmatch(token) is None:
                 wrong = "is not a token; allowed: printable ASCII characters without spaces"
@@ -336,7 +336,8 @@ def _day(seconds: float) -> str:
 
 
 _REMEMBERED = 4096
-"""Number of client addresses whose check `Networks` caches. A check without the cache takes 4 µs."""
+"""Maximum number of client addresses for which `Networks` caches whether clients may connect. Without the cache, a
+check takes 4 µs."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """First 12 bytes of an IPv6 address that stands for an IPv4 address."""
