@@ -27,7 +27,8 @@ def until(condition, seconds=60.0):
 
 
 class Authority:
-    """Signs certificates, with all files in `directory`, and provides what both sides need to know of them."""
+    """Signs certificates, with all files in `directory`, and provides the TLS settings that servers and clients need to
+    trust these certificates."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -88,7 +89,7 @@ class UdpCollector:
 
 
 class TcpCollector:
-    """Accepts one connection after the other. `sessions` has the bytes of each."""
+    """Accepts one connection after the other. `sessions` has, for each connection, the received bytes."""
 
     def __init__(self, port=0, receive_buffer=None):
         self.listener = socket.socket()
@@ -127,7 +128,7 @@ class TcpCollector:
             self.ended += 1
 
     def hang_up(self):
-        """Close the open connection in order."""
+        """Shut the open connection down, without a reset."""
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self):
@@ -150,9 +151,10 @@ def option(name, fields):
 
 
 class Session:
-    """A session as an answering collector knows it.
+    """The state of one session in an answering collector.
 
-    The numbers in `stored`, by stream, are durable. Those in `heard` are lost if it is killed before the next answer.
+    The numbers in `stored`, by stream, are durable. The numbers in `heard` are received but not durable: they are lost
+    if the collector is killed before its next answer.
     """
 
     def __init__(self):
@@ -180,7 +182,7 @@ class Session:
                 while missing and missing[0] == last + 1:
                     last = missing.pop(0)
                 holes.append([stream, first, last - first + 1])
-            # Acknowledge no further than to the first hole that the answer does not name.
+            # Do not acknowledge events behind the first hole that the answer leaves out.
             streams[str(stream)] = missing[0] if missing else following
         ended = bool(self.goodbyes) and not self.goodbyes[-1]["more"]
         return {
@@ -189,11 +191,13 @@ class Session:
 
 
 class Answering:
-    """A collector that may be killed and started again on the same address. `sessions` are those of all its lives. The
-    session None has what came on a connection before an announcement. No client may send anything there.
+    """A collector that may be killed and started again on the same address. `sessions` are those of all its runs. The
+    session None has the events that came on a connection before any announcement of a session; a client must not send
+    such events.
 
-    `lose(datagram number)` returns whether it never gets a datagram. With `context`, a server's TLS context, it is for
-    `tls`. With `token`, it closes connections that do not send the token first; `refused` is their number.
+    `lose(number)` returns whether the datagram with this number is lost on its way. With `context`, the TLS context of
+    a server, the collector is for `tls`. With `token`, it closes connections that do not send the token first, and
+    counts them in `refused`.
     """
 
     def __init__(
@@ -221,7 +225,7 @@ class Answering:
 
     @property
     def only(self):
-        """The only session. There must be one."""
+        """The only session. Fail if there are several."""
         (session,) = self.sessions.values()
         return session
 
@@ -246,7 +250,7 @@ class Answering:
         return self
 
     def kill(self):
-        """Reset all connections. Everything that was not answered is lost."""
+        """Reset all connections. All events that no answer has acknowledged are lost."""
         self.over = True
         if self.thread:
             self.thread.join(20)
@@ -261,7 +265,8 @@ class Answering:
     def run(self):
         """Run the collector.
 
-        `peers` has for each connection or address the beginning of an incomplete packet, the session and the turn.
+        `peers` has, for each connection or address, the beginning of an incomplete packet, the id of the session, and
+        the number (turn) of its last announcement.
         """
         selector = selectors.DefaultSelector()
         selector.register(self.listener, selectors.EVENT_READ)

@@ -21,13 +21,14 @@ def authority(tmp_path_factory):
 
 @pytest.fixture
 def emitted(tmp_path):
-    """Let this process's emitter write to a file. Yield a function that ends this and returns the events."""
+    """Let this process's emitter write to a file. Yield a function that closes the emitter and returns the events in
+    the file."""
     path = tmp_path / "emitted.trace"
     tailrace_client.connect(f"file://{path}")
 
     def end():
         is_on = _process.current is not None
-        assert tailrace_client.close(10) or not is_on  # Later calls also report events since then.
+        assert tailrace_client.close(10) or not is_on  # A later close also reports later events.
         return events(path.read_bytes()) if path.exists() else []
 
     yield end

@@ -1,9 +1,9 @@
-"""Model a collector as clients/PROTOCOL.md describes it, without sockets, clocks or files. Model networks in virtual
-time between it and a client.
+"""Model a collector as clients/PROTOCOL.md describes it, without sockets, clocks or files. Also model networks between
+the collector and a client, in virtual time.
 
-No line and no constant is shared with the client. Numbers that a collector has `heard` are lost if it is killed before
-the next `commit`; numbers that it has `stored` are not. Networks do not report what they did: a test knows only what
-was emitted and what is stored.
+The model shares no code and no constant with the client. The events in `heard` are received but not durable: they are
+lost if the collector is killed before the next `commit`. The events in `stored` are durable. Networks do not report
+which data they lose: a test knows only which events were emitted and which are stored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from clients.python.tests.reader import Metadata, packets
 
 
 class Session:
-    """One session as a collector knows it. Events are pairs of stream and number."""
+    """The state of one session in a collector. Events are pairs of stream and number."""
 
     def __init__(self, places):
         self.places = places
-        """Number of streams whose numbers are checked: the first ones that arrive."""
+        """Maximum number of streams whose numbers are checked: the first ones that arrive."""
         self.counted = []
         self.uncounted = set()
-        """All other streams. Those with new events are in `uncounted_news`."""
+        """Streams whose numbers are not checked. Those of them with new events are also in `uncounted_news`."""
         self.uncounted_news = set()
         self.stored = set()
         self.heard = set()
@@ -70,7 +70,8 @@ class Session:
         self.said = []
 
     def counts(self, stream):
-        """Return whether a stream has a place, or gets one."""
+        """Return whether the numbers of a stream are checked. If fewer than `places` streams are checked so far, check
+        this one, too."""
         if stream not in self.counted and len(self.counted) < self.places:
             self.counted.append(stream)
         return stream in self.counted
@@ -79,7 +80,8 @@ class Session:
         self.heard, self.said = set(), []
 
     def standing(self, stream, holes_max):
-        """Return up to which number a stream is durable, and the holes below it."""
+        """Return the number up to which a stream is acknowledged, and its holes (ranges of missing events) below this
+        number."""
         have = {number for s, number in self.stored | self.reported if s == stream}
         holes = []
         for number in range(self.next[stream]):
@@ -94,7 +96,7 @@ class Session:
         return self.next[stream], holes
 
     def answer(self, id_, holes_max):
-        """Return the next answer; None if there is no news."""
+        """Return the next answer; None if nothing has changed since the last one."""
         streams, holes = {}, []
         for stream in sorted(self.next):
             standing = self.standing(stream, holes_max)
@@ -114,7 +116,7 @@ class Session:
 
 
 class ModelCollector:
-    """Receives whole packets. It answers peers that announced their session."""
+    """A collector that receives whole packets, and answers peers that have announced their session."""
 
     def __init__(self, places=10**6):
         self.sessions = defaultdict(lambda: Session(places))
@@ -161,7 +163,8 @@ class ModelCollector:
 
 
 class World:
-    """Time, random numbers, a collector that may be down, and faults while `bad` is set."""
+    """The surroundings of a client: time, random numbers, a collector that may be down, and a network with faults while
+    `bad` is set."""
 
     def __init__(self, rng, places):
         self.rng = rng
@@ -175,7 +178,7 @@ class World:
         return self.now
 
     def advance(self, network):
-        """Let some time pass. The collector does its work meanwhile."""
+        """Let some time pass, during which the network and the collector work."""
         self.now += self.rng.uniform(0.001, 0.05)
         network.carry()
         if not self.up:
@@ -225,7 +228,7 @@ class _Transport:
 
 
 class Datagrams(_Transport):
-    """A network that loses, doubles and delays datagrams in both directions, so that they arrive in another order.
+    """A network that loses, duplicates and delays datagrams in both directions, so that they arrive in another order.
 
     If no process listens, one of the next calls fails.
     """
@@ -267,7 +270,7 @@ class Datagrams(_Transport):
     def send(self, pieces):
         self._refuse()
         if self.world.bad and self.world.rng.random() < 0.02:
-            return 0  # The send buffer has no room.
+            return 0  # The send buffer is full.
         data = b"".join(pieces)
         self._launch(self.there, data)
         return len(data)
@@ -287,11 +290,11 @@ class Datagrams(_Transport):
         self._launch(self.back, data)
 
     def broken(self):
-        """Lose what had arrived and was not read. Datagrams on their way are not lost."""
+        """Lose the datagrams that have arrived and were not read. Datagrams on their way are not lost."""
 
 
 class Connections(_Transport):
-    """Connections that break at any moment, and lose what is on its way in both directions."""
+    """Connections that may break at any time, and then lose the data that is on its way in both directions."""
 
     datagrams = False
 
@@ -330,7 +333,8 @@ class Connections(_Transport):
         return data
 
     def carry(self):
-        """Let a part of what was sent arrive. The collector reads the whole packets in it."""
+        """Let a part of the sent bytes arrive. The collector reads the whole packets among the bytes that have
+        arrived."""
         if not self.is_open or self.reset:
             return
         until = self.world.rng.choice([0, len(self.there)]) if self.world.bad else len(self.there)

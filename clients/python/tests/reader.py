@@ -1,7 +1,7 @@
 """Read Heph packets.
 
-This reader shares no line and no constant with the client: it reads byte by byte, and knows only the format's
-specification.
+The reader shares no code and no constant with the client. It reads byte by byte, and uses only the specification of the
+format.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def attributes(event):
 
 
 def packets(data):
-    """Return all packets of a stream of bytes, or of a datagram. Fail if the last one is incomplete."""
+    """Return all packets in a stream of bytes or in a datagram. Fail if the last packet is incomplete."""
     whole = Cursor(data)
     found = []
     while whole.more:
@@ -65,7 +65,8 @@ def packets(data):
 
 
 def received(collector):
-    """All packets, but of announcements, which are repeated where nobody answers, the first."""
+    """Return all received packets, but only the first of the packets that announce the session: without an answer, a
+    client repeats them."""
     found = [packet for datagram in collector.waiting() for packet in packets(datagram)]
     names = [packet[0] for packet in found]
     once = {"epoch", "tailrace.session"}

@@ -1,4 +1,4 @@
-"""Provide the recorder in Python and the compiled one, for tests of what both do."""
+"""Provide the recorder in Python and the compiled one, for tests of their common behaviour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ SOURCES = sorted(map(str, Path(tailrace_client.__file__).parent.glob("_native*.c
 
 @lru_cache
 def native():
-    """Return the compiled recorder of this tree, or the one at TAILRACE_NATIVE; None without a compiler."""
+    """Return the module with the compiled recorder, built from this tree or found at TAILRACE_NATIVE; None without a
+    compiler."""
     path = os.environ.get("TAILRACE_NATIVE") or _compiled()
     if path is None:
         return None

@@ -14,12 +14,12 @@ from tailrace_client.asyncio_tasks import TaskSpans, install
 
 
 def of_the_test(found):
-    """Without the tasks of asyncio's own by which `asyncio.run` ends."""
+    """Return the events without those of the tasks with which `asyncio.run` itself ends."""
     return [event for event in found if not event.description.startswith("BaseEventLoop.")]
 
 
 def nested(found):
-    """Whether, on each line, spans lie in or beside one another."""
+    """Return whether, in each stream and substream, of any two spans one contains the other or both are apart."""
     lines = {}
     for event in found:
         lines.setdefault((event.stream, event.substream), []).append((event.start, -event.end))
@@ -54,7 +54,7 @@ def test_a_thousand_tasks_have_each_a_span_and_share_no_line(emitted):
     assert nested(found)
     assert len({attributes(task)["task"] for task in tasks}) == 1000
     assert all(attributes(task)["result"] == "ok" for task in tasks)
-    # The numbers of tasks that have ended are taken again.
+    # Later tasks get the substreams of tasks that have ended.
     assert {task.substream for task in tasks} == set(range(1, 251))
 
 
@@ -70,7 +70,7 @@ def test_results_names_and_parents(emitted, caplog):
 
     async def main():
         install()
-        install()  # as once
+        install()  # the second call has no effect
         failing = asyncio.create_task(fail(), name="doomed")
         waiting = asyncio.create_task(forever())
         await asyncio.sleep(0)
@@ -80,7 +80,7 @@ def test_results_names_and_parents(emitted, caplog):
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
-    assert "never retrieved" in caplog.text  # a span's looking at it is not the program's
+    assert "never retrieved" in caplog.text  # the client has only looked at it
     found = {event.description.rpartition(".")[2]: attributes(event) for event in emitted()}
     assert found["fail"]["result"] == "error"
     assert found["fail"]["error"] == "KeyError"
@@ -217,7 +217,7 @@ def test_loops_in_several_threads(emitted):
 
     def run():
         asyncio.run(main())
-        ended.wait(20)  # a thread that emits first when another has ended takes that one's stream
+        ended.wait(20)  # otherwise a thread would continue the stream of a thread that has ended
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:

@@ -22,7 +22,7 @@ INVALID = [
 
 
 class Kept:
-    """The attributes that are set on a span."""
+    """A span that keeps the attributes that are set on it."""
 
     def __init__(self):
         self.attributes = {}
@@ -70,5 +70,5 @@ def test_what_is_no_context_begins_a_trace_and_names_no_parent(received):
 
 def test_a_program_without_tracing_passes_a_context_through():
     assert trace.hand_on(OFF, REMOTE) == REMOTE
-    assert trace.hand_on(OFF).endswith("-00")  # of a span that nobody keeps
+    assert trace.hand_on(OFF).endswith("-00")  # the flag states that no span is recorded
     trace.take_up(OFF, REMOTE)

@@ -1,4 +1,5 @@
-"""Programs that close every descriptor, and whose own files and connections then get the client's numbers."""
+"""Test programs that close all descriptors, and whose own files and connections then get the descriptor numbers of the
+client."""
 
 from __future__ import annotations
 
@@ -203,7 +204,7 @@ def test_a_mark_holds_as_long_as_its_number_leads_to_what_was_opened(tmp_path):
     os.close(number)
     assert not mark.holds()
     assert os.open(path, os.O_RDONLY) == number
-    assert not mark.holds()  # the same inode, opened otherwise
+    assert not mark.holds()  # the same inode, opened with other flags
     os.close(number)
     with socket.socket() as one, socket.socket() as other:
         mark = Mark.of(one.fileno())

@@ -23,7 +23,7 @@ def collector():
 
 @pytest.fixture
 def emitter(collector):
-    """One that writes to `collector`; its clock advances by 10 ns each time it is read."""
+    """Return an emitter to `collector`, whose clock advances by 10 ns with each reading."""
     ticks = count(1_000_000, 10)
     made = Emitter(collector.address, clock=lambda: next(ticks), acknowledge=False)
     yield made
@@ -31,7 +31,7 @@ def emitter(collector):
 
 
 def counters(found):
-    """The counters of each stream, in order of arrival."""
+    """Return the sequence numbers of the events by stream, in order of arrival."""
     streams = defaultdict(list)
     for event in found:
         streams[event.stream].append(event.counter)
@@ -87,7 +87,8 @@ def test_a_span_that_began_before_connect_keeps_its_times(collector):
 
 
 def test_a_process_that_was_moved_to_a_host_with_less_uptime_emits(collector, monkeypatch):
-    """A checkpoint keeps the time of the import. The clock of the other host may be behind it."""
+    """A checkpoint of the process contains the time of the import. The clock of the other host may be behind this
+    time."""
     monkeypatch.setattr(_emitter, "_IMPORTED", time.monotonic_ns() + 10**15)
     emitter = Emitter(collector.address, acknowledge=False)
     emitter.event("moved")
@@ -188,7 +189,7 @@ def test_a_file_is_written_with_its_session_and_its_goodbye(tmp_path):
 
 
 def test_what_was_discarded_at_the_end_of_a_stream_is_named_where_nobody_asks(tmp_path):
-    """Otherwise, a reader takes it for a loss behind the client."""
+    """Otherwise, a reader would count these events as lost behind the client."""
 
     class Raising:
         def __str__(self):
@@ -208,7 +209,7 @@ def test_what_was_discarded_at_the_end_of_a_stream_is_named_where_nobody_asks(tm
 
 
 def test_a_signal_handler_and_a_destructor_may_emit(tmp_path):
-    """Both come at any moment: also while the thread they interrupt emits or sends."""
+    """Both may run at any time, also while the thread that they interrupt emits or sends."""
 
     class Destroyed:
         def __del__(self):
@@ -245,7 +246,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 def test_an_exception_of_a_signal_handler_anywhere_in_it_leaves_no_broken_packet():
-    """Ctrl-C comes at any moment, too; the program may go on after it."""
+    """Ctrl-C may arrive at any time, and the program may continue after it."""
 
     def interrupted(*_):
         raise Interrupt
@@ -267,7 +268,8 @@ def test_an_exception_of_a_signal_handler_anywhere_in_it_leaves_no_broken_packet
         assert emitter.close(20)
         until(lambda: collector.ended == len(collector.sessions))
         sessions = [bytes(session) for session in collector.sessions]
-    # A connection in which nobody knew what the kernel had was given up, maybe within a packet.
+    # The client has given up a connection of which it did not know how many bytes the kernel had accepted, perhaps
+    # within a packet.
     found = {event.counter for event in events(sessions[-1])}
     for session in sessions[:-1]:
         at = 0

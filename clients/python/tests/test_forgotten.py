@@ -1,4 +1,4 @@
-"""Beside sets of numbers, which settle what is a matter of numbers alone."""
+"""Compare `Forgotten` with sets of event numbers, which give the right result if only numbers matter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWERS = st.lists(st.tuples(st.integers(0, 9), NUMBERS, HOLES), max_size=6)
 @settings(max_examples=300)
 @given(CHUNKS, ANSWERS)
 def test_it_is_what_sets_of_numbers_say(chunks, answers):
-    """Each chunk is sent in one turn, the same as the last one's or the next."""
+    """Each chunk is sent after the same announcement (turn) as the chunk before, or after the next one."""
     forgotten, open_, lost = Forgotten(), {}, set()
     at = turn = 0
     for skipped, size, more in chunks:
@@ -69,7 +69,7 @@ def test_answers_cut_it_into_no_more_and_more_pieces():
 
 
 def test_runs_are_the_events_that_a_chunk_has():
-    """Some in the midst of it were discarded."""
+    """Some events in the middle of the chunk were discarded."""
     recorder = recorder_of(PURE, limit=1000, chunk=10**6)
     for _ in range(30):
         recorder.event("x")

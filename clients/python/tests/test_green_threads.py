@@ -1,5 +1,5 @@
-"""Programs whose threads become greenlets: libraries replace Python's threads, queues and `sleep`, before or after the
-client is imported, or once it has sent something."""
+"""Test programs in which a library replaces Python's threads, queues and `sleep` by greenlets, before or after the
+client is imported, or after the client has sent something."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
 def test_the_greenlet_that_sends_ends_in_a_forked_child(kind, collector):
-    """A fork copies greenlets, unlike threads."""
+    """A fork copies greenlets, while it does not copy threads."""
     need("gevent")
     collector.mute = True
     ran = subprocess.run(

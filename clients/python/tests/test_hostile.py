@@ -1,4 +1,4 @@
-"""A collector that means ill: whatever it answers, and however much of it, the client stays small."""
+"""Test a hostile collector: whatever and however much it answers, the client needs little memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from clients.python.tests.collectors import option
 
 GROWTH_MAX = 6 * 2**20
-"""Bytes that a client with a buffer of 1 MiB may grow by."""
+"""Maximum growth (bytes) of the memory of a client with a buffer of 1 MiB."""
 
 FLOOD = 12 * 2**20
-"""Bytes of answers."""
+"""Number of bytes of answers that the collector sends."""
 
 EVENTS = 200
 
@@ -40,7 +40,8 @@ os._exit(0)
 
 
 def holes(about):
-    """Return answers with holes in durable events. The client cannot send these again: it reports them as discarded."""
+    """Return answers with holes (ranges of missing events) among durable events. The client cannot send these events
+    again, and reports them as discarded."""
     named = [[1, n * 2, 1] for n in range(64)]
     whole = option("tailrace.ack", about | {"streams": {"1": EVENTS}})
     return whole + option("tailrace.ack", about | {"streams": {"1": EVENTS}, "holes": named}) * 1000
@@ -61,12 +62,12 @@ def streams(about):
 
 
 def members(about):
-    """Nobody knows what they are, and each bracket is an object."""
+    """Return answers with an unknown member. Each of its brackets becomes an object when it is decoded."""
     return option("tailrace.ack", about | {"streams": {"1": EVENTS}, "more": [[]] * 250_000})
 
 
 def never_ending(_):
-    """The beginning of an answer of nearly 4 GiB."""
+    """Return the beginning of an answer with a stated size of nearly 4 GiB."""
     return b"\x75\xd1\x1d\x4d\xff\xff\xff\xff" + bytes(2**20)
 
 
@@ -82,7 +83,7 @@ def listener():
 
 @pytest.fixture
 def client(listener):
-    """The client's process."""
+    """Yield the process of the client."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, f"tcp://127.0.0.1:{listener.getsockname()[1]}"],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -95,7 +96,8 @@ def client(listener):
 
 
 def read_announcement(connection):
-    """Return the session and turn; read little more, and nothing after that."""
+    """Return the session and the turn from the client's announcement of its session. Read little more than the
+    announcement."""
     data = b""
     while b'"client"' not in data:
         data += connection.recv(256)
@@ -115,7 +117,7 @@ def read_announcement(connection):
     ],
 )
 def test_whatever_a_collector_answers_the_client_stays_small(listener, client, answers, heard):
-    """`heard`: whether it is an answer by the protocol's measure."""
+    """`heard` states whether the answers are valid according to the protocol, so that the client accepts them."""
     connection, _ = listener.accept()
     with connection:
         connection.settimeout(60)

@@ -16,7 +16,7 @@ from tailrace_client import JetsWriter
 
 
 def read(data):
-    """The lines of a trace; JSON as the standard has it, without NaN."""
+    """Return the lines of a trace. Fail if a line is not standard JSON, which has no NaN."""
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -26,7 +26,7 @@ def read(data):
 
 
 def write(trace):
-    """A small trace with all kinds of lines."""
+    """Write a small trace with all kinds of lines."""
     trace.header(hardware_model="SoC", clock_frequency_mhz=1000)
     with trace.record(0, "core 0", "Core") as core:
         with trace.record(5, "ADD", "Instruction", "add a0, a1", pc="0x80") as add:
@@ -202,7 +202,7 @@ def test_data_that_contains_itself_is_written_as_text(value, written):
 
 
 def test_a_mock_is_written_as_text_at_once():
-    """Its methods return mocks, whose methods return mocks."""
+    """The methods of a mock return mocks, whose methods also return mocks."""
     mock, memory = MagicMock(), io.BytesIO()
     with JetsWriter(memory) as trace, trace.record(0, "r", "R"):
         trace.annotation("a", mock)
@@ -211,7 +211,8 @@ def test_a_mock_is_written_as_text_at_once():
 
 
 def test_a_clock_may_be_a_number_of_numpy():
-    """As text, the collector could not read it, and every line would be missing; also of an event with data that JSON lacks."""
+    """If the clock were written as text, the collector could not read the line, and would miss every line. This also
+    applies to an event with data that JSON cannot represent."""
     memory = io.BytesIO()
     with JetsWriter(memory) as trace, trace.record(np.int64(3), "r", "R"):
         trace.event(np.uint32(4), "e", share=np.float32(0.5), rate=math.nan)

@@ -1,5 +1,5 @@
-"""A recorder, a session, a queue and their link beside a model of a collector, over networks that lose,
-double and reorder in both directions, with buffers that are too small: whatever is called delivered is
+"""Test a recorder, a session, a queue and their link with a model of a collector, over networks that lose, duplicate
+and reorder data in both directions, and with buffers that are too small: all events that the client calls delivered are
 stored."""
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tailrace_client._recording import Recorder
 from tailrace_client._session import Session
 
 PATIENCE = 120.0
-"""Seconds of virtual time in which a good network has to settle everything."""
+"""Virtual time (seconds) within which all events must be settled (durable or lost) if the network has no faults."""
 
 
 @pytest.fixture(autouse=True)
 def _certain(monkeypatch):
-    """A seed is a course: the one chance of the client's own is taken away."""
+    """Switch off the client's own random numbers, so that a seed determines the whole course of a test."""
     monkeypatch.setattr(_settlement, "_chance", lambda: 0.0)
 
 
 class Course:
-    """A client in a world."""
+    """A random course of events with one client, a network and a collector."""
 
     def __init__(self, seed, network, *, limit, chunk, asks=True, places=10**6):
-        """`places`: streams that the collector can follow. The client has two streams."""
+        """`places` is the number of streams whose numbers the collector checks. The client has two streams."""
         self.rng = random.Random(seed)
         self.world = World(self.rng, places)
         self.network = network(self.world, chunk)
@@ -45,7 +45,7 @@ class Course:
         )
         self.recorded = set()
         self.marks = []
-        """Flushes that wait: their position, and what they are to find stored."""
+        """Flushes that wait: the position of each in the queue, and the events that must be stored when it succeeds."""
         self.verdicts = []
 
     @property
@@ -82,7 +82,8 @@ class Course:
         self.check()
 
     def check(self):
-        """Check the one thing that matters: lost events are known and stay so."""
+        """Check each flush that is settled: if the client reports no loss, all events recorded before the flush are
+        stored."""
         waiting = []
         for position, recorded in self.marks:
             if not self.link.fate.is_settled(position):
@@ -107,8 +108,8 @@ class Course:
             self.step()
 
     def end(self):
-        """In a good network: everything is settled, and the end of the session is known. Return whether
-        all is accounted for."""
+        """Let the network be without faults until all events are settled and the end of the session is known. Return
+        whether every event is accounted for."""
         if not self.recorded:
             return True
         self.world.bad = False
@@ -134,11 +135,11 @@ class Course:
         assert self.link.fate.has_lost(position) == bool(lost + uncounted)
         missing = {event for event in missing if event[0] in session.counted}
         if session.places == 1 and len(numbers) > 1:
-            # Whatever came or not, nobody can say of this stream that it is delivered.
+            # The collector does not check the numbers of this stream, so the client must not call it delivered.
             (stream,) = numbers.keys() - {*session.counted}
             emitted = sum(event[0] == stream for event in self.recorded)
             return uncounted + lost >= emitted
-        # A datagram may arrive after all when nobody waits for it any more.
+        # A datagram may arrive although the client has already counted its events as lost.
         assert lost == len(missing) or (self.network.datagrams and lost > len(missing))
         return True
 
@@ -165,14 +166,14 @@ def test_whatever_is_called_delivered_is_stored(network, seed, limit, chunk, rat
     rate=st.sampled_from([1, 5, 30]),
 )
 def test_of_a_stream_that_is_not_counted_nothing_is_called_delivered(network, seed, limit, rate):
-    """The client does not wait for such a stream either: everything is settled in the end."""
+    """The client does not wait for such a stream either: all events are settled in the end."""
     course = Course(seed, network, limit=limit, chunk=200, places=1)
     course.run(200, rate)
     assert course.end()
 
 
 class Listening(Datagrams):
-    """Keeps what is sent."""
+    """A network that keeps the sent datagrams."""
 
     def __init__(self, world, chunk_bytes):
         super().__init__(world, chunk_bytes)
@@ -187,7 +188,8 @@ class Listening(Datagrams):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_datagram_that_says_more_than_new_events_announces_its_session(seed):
-    """Else whoever hears it after the next program at the address has begun takes it for that program's."""
+    """Otherwise, a collector that receives the datagram after another program has begun at the address would assign it
+    to that program."""
     course = Course(seed, Listening, limit=20_000, chunk=200)
     course.run(200, 5)
     course.end()
@@ -215,7 +217,7 @@ def test_a_client_that_gives_up_announces_the_session_with_its_goodbye(limit):
 
 @pytest.mark.parametrize("network", [Datagrams, Connections])
 def test_the_courses_show_both_verdicts_and_events_that_are_lost(network):
-    """Else the property above would hold of nothing."""
+    """Otherwise, the property tested above could hold only because nothing was lost."""
     verdicts, missing = [], 0
     for seed in range(20):
         course = Course(seed, network, limit=[2_000, 2**20][seed % 2], chunk=200)
@@ -227,7 +229,7 @@ def test_the_courses_show_both_verdicts_and_events_that_are_lost(network):
 
 
 class Calm(Course):
-    """A client in a good network, where only the test lets time pass and answers come."""
+    """A client in a network without faults. Time passes and answers arrive only when the test says so."""
 
     def __init__(self, network, *, asks=True, limit=2**20):
         super().__init__(1, network, limit=limit, chunk=1432, asks=asks)
@@ -247,12 +249,12 @@ class Calm(Course):
         self.link.fresh = True
 
     def arrive(self):
-        """All that was sent is taken."""
+        """Let all sent data arrive."""
         self.world.now += 0.01
         self.network.carry()
 
     def reply(self, answer=None):
-        """The collector has stored what it heard; its answer is read."""
+        """Let the collector store all data that has arrived, and let the client read its answer."""
         self.arrive()
         self.world.collector.commit()
         self.network.answer(answer or self.world.collector.answer(64))
@@ -298,7 +300,7 @@ def test_a_push_makes_one_call_to_listen():
 
 
 class Full(Datagrams):
-    """The kernel has no room."""
+    """A network whose send buffer is full."""
 
     calls = 0
 
@@ -334,7 +336,8 @@ def test_a_turn_begins_with_each_connection_but_the_first_where_answers_are_want
 
 @pytest.fixture
 def reconnected():
-    """A client whose collector has answered before the connection broke, with one more event."""
+    """Return a client whose connection broke after an answer of the collector, and which has connected again and
+    recorded one more event."""
     calm = Calm(Connections)
     calm.connect()
     calm.record()
@@ -370,7 +373,8 @@ def test_new_events_wait_no_longer_for_an_answer_that_does_not_come(reconnected)
 
 
 class Cut(Connections):
-    """Connections of which each carries so many bytes and then breaks, to a collector whose answers are `late`."""
+    """Connections that each carry a limited number of bytes and then break. The answers of the collector arrive `late`
+    seconds later."""
 
     late = 0.0
 
@@ -401,7 +405,7 @@ class Cut(Connections):
 @pytest.mark.parametrize("late", [0.0, 3.0], ids=["in time", "late"])
 @pytest.mark.parametrize("carries", [(2_000, 4_000), (2_000, 120_000)], ids=str)
 def test_each_connection_goes_further_than_the_one_before_however_soon_it_breaks(carries, late):
-    """Also from the first one on, when no collector has ever answered."""
+    """This also holds from the first connection on, before any collector has answered."""
     network = type("Network", (Cut,), {"carries": carries, "late": late})
     course = Course(1, network, limit=2**20, chunk=64 * 1024)
     course.world.bad = False
@@ -466,7 +470,7 @@ def test_a_connection_that_breaks_while_sending_says_why_and_is_closed(answered)
 
 
 class Narrow(Datagrams):
-    """Never takes a long datagram."""
+    """A network that refuses long datagrams."""
 
     def send(self, pieces):
         if len(b"".join(pieces)) > 600:
@@ -506,7 +510,8 @@ def test_events_of_a_stream_that_is_not_counted_are_discarded_and_waited_for_no_
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_events_that_the_collector_has_given_up_are_discarded_once(calm, kept):
-    """However often it says so, and in whatever order; `kept`: nothing else said that they arrived."""
+    """The collector may report this several times, and in any order. With `kept`, no other answer has acknowledged the
+    events."""
     calm.connect()
     for _ in range(3):
         calm.record()
@@ -525,7 +530,8 @@ def test_events_that_the_collector_has_given_up_are_discarded_once(calm, kept):
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_who_gives_up_counts_what_was_not_answered_for(calm, ended):
-    """A last datagram says how far the streams went, if that was not heard."""
+    """A last datagram states the next event number of each stream, unless the collector has already acknowledged the
+    end."""
     calm.connect()
     calm.record()
     calm.link.attend()
@@ -540,7 +546,7 @@ def test_who_gives_up_counts_what_was_not_answered_for(calm, ended):
 
 
 def test_what_nobody_got_goes_to_whoever_comes_next():
-    """Before anybody has answered, it need not be asked for."""
+    """Before any collector has answered, the client sends the event again without being asked."""
     calm = Calm(Datagrams)
     calm.connect()
     calm.record()
@@ -556,7 +562,8 @@ def test_what_nobody_got_goes_to_whoever_comes_next():
 
 
 def test_datagrams_with_events_announce_the_session_until_the_collector_answers():
-    """Without an announcement, the collector takes the events for those of the program before."""
+    """Without an announcement of the session, the collector would assign the events to the program that used the
+    address before."""
     calm = Calm(Datagrams)
     calm.connect()
     for _ in range(20):
@@ -593,7 +600,7 @@ def test_an_event_too_long_for_a_datagram_with_the_announcement_follows_it():
     calm = Calm(Datagrams)
     calm.connect()
     calm.record(text="y" * 5000)
-    calm.link.push(8)  # not `attend`, which sends until nothing is left
+    calm.link.push(8)  # do not call `attend`, which would send all data
     *announcements, event = (data for _, _, data in sorted(calm.network.there))
     assert announcements
     assert all(b"tailrace.session" in data and len(data) < 1432 for data in announcements)
@@ -603,7 +610,7 @@ def test_an_event_too_long_for_a_datagram_with_the_announcement_follows_it():
 
 
 def test_where_nobody_is_a_goodbye_behind_events_asks_for_no_announcement_of_its_own():
-    """The events wait until somebody is there, and so does the goodbye."""
+    """The events wait until a process listens, and so does the goodbye (the packet that ends the session)."""
     calm = Calm(Datagrams)
     calm.connect()
     calm.record()
@@ -620,7 +627,7 @@ def test_where_nobody_is_a_goodbye_behind_events_asks_for_no_announcement_of_its
 
 @pytest.mark.parametrize("network", [Datagrams, Connections])
 def test_what_is_forgotten_of_a_stream_of_which_nothing_came_is_lost(network):
-    """No answer to the announcement alone can name the stream."""
+    """The collector does not know the stream, so its answer to the announcement alone cannot contain the stream."""
     calm = Calm(network, limit=2_000)
     calm.connect()
     calm.record()

@@ -17,7 +17,7 @@ from tailrace_client.logs import Handler
 
 @pytest.fixture
 def logger():
-    """A logger with our handler and no other."""
+    """Yield a logger whose only handler is the client's."""
     made = logging.Logger("solver.io", logging.DEBUG)  # noqa: LOG001 - none of the process's
     made.addHandler(Handler())
     return made

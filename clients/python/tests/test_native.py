@@ -1,4 +1,5 @@
-"""The compiled recorder does what the one in Python does, and is built or left out as it should."""
+"""Test that the compiled recorder behaves like the recorder in Python, and that it is built or left out as it should
+be."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ PROJECT = Path(__file__).parents[1]
 TEXT = st.one_of(
     st.sampled_from(["step", "a", "", "tailrace.counter"]),
     st.text(max_size=20),
-    st.text(st.characters(codec=None), max_size=5),  # lone surrogates among them
+    st.text(st.characters(codec=None), max_size=5),  # includes lone surrogates
 )
 NUMBER = st.one_of(
     st.integers(-(2**65), 2**66),
@@ -68,7 +69,7 @@ STEPS = st.lists(
 
 
 class Run:
-    """Steps, and all that can be seen of what they did."""
+    """A recorder that performs steps, and all observable effects of these steps."""
 
     def __init__(self, module, limit, chunk, longest):
         self.seen = []
@@ -142,7 +143,7 @@ def compiled():
     chunk=st.sampled_from([1, 200, 1432, 2**16]),
     longest=st.sampled_from([150, 65_507, 2**31]),
 )
-@example(  # neither fits: the memory, nor, with the report in front, the longest packet
+@example(  # too long for the memory and, with the report in front, for a packet
     steps=[("event", "step", {})] * 5 + [("counter", "step", 0, {}), ("event", "step", {"step": 0, "a": 0, "": 0})],
     limit=300, chunk=1, longest=150,
 )  # fmt: skip
@@ -151,7 +152,8 @@ def compiled():
     limit=300, chunk=200, longest=150,
 )  # fmt: skip
 def test_both_recorders_do_the_same_byte_for_byte(compiled, steps, limit, chunk, longest):
-    # Python's hands out memory in pieces: with other threads, what is left of theirs is not used.
+    # The recorder in Python grants memory to each thread in advance. With several threads, memory granted to other
+    # threads stays unused.
     if any(step[0] == "thread" for step in steps):
         limit = 2**26
     pure, fast = (Run(module, limit, chunk, longest).all(steps) for module in (PURE, compiled))
@@ -188,7 +190,7 @@ def test_a_recorder_needs_all_its_options(compiled):
 
 
 def build(directory, **environ):
-    """Build the package. Return what the build puts in place."""
+    """Build the package. Return the names of all files that the build creates."""
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build", "--build-base", str(directory)],
         cwd=PROJECT,

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry's real SDK, as events of a session."""
+"""Test that spans of OpenTelemetry's real SDK become events of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process's own emitter, and processes as they begin, fork and end."""
+"""Test the emitter of a process, and processes that begin, fork and end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def answering(tmp_path):
 
 @pytest.fixture
 def process():
-    tailrace_client._process._missed()  # other tests' events
+    tailrace_client._process._missed()  # discard the count of other tests' events
     yield tailrace_client
     tailrace_client.close()
 
@@ -41,7 +41,8 @@ PATIENT = str(Path(__file__).with_name("patient"))
 
 
 def run(program, *arguments, code=0, patient=True, **environ):
-    """Run a program with the client to its end. A patient one waits a minute at its exit, and not a second."""
+    """Run a program with the client to its end. With `patient`, its exit waits a minute for the collector instead of a
+    second."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments],
         env={"PYTHONPATH": ":".join([PATIENT] * patient + sys.path), **environ},
@@ -56,7 +57,8 @@ def run(program, *arguments, code=0, patient=True, **environ):
 
 
 def ended(collector):
-    """Return for each session how many events are stored, and whether it ended with a goodbye that says so."""
+    """Return, for each session, how many events are stored, and whether its last goodbye (the packet that ends a
+    session) counts exactly these events."""
     return sorted(
         (
             sum(map(len, session.stored.values())),
@@ -281,7 +283,7 @@ def test_an_emitter_that_nobody_closes_is_flushed_at_the_end_too(answering):
 
 
 def test_a_first_event_at_the_very_end_is_sent_without_a_thread(answering):
-    """From Python 3.12 on no thread can be started while the interpreter ends."""
+    """From Python 3.12 on, no thread can be started while the interpreter ends."""
     program = """
 import atexit, _thread
 import tailrace_client as t
@@ -344,7 +346,7 @@ t.event("x")
 
 
 def test_many_events_behind_the_clients_own_exit_wait_no_longer_than_the_exit_says():
-    """Nobody listens, and each of these events would wait for a second."""
+    """No process listens, so each of these events would wait for a second."""
     with TcpCollector() as closed:
         address = closed.address
     program = """
@@ -358,7 +360,7 @@ import tailrace_client as t
 @pytest.mark.parametrize("pure", ["", "1"])
 @pytest.mark.parametrize("scheme", ["unix", "tcp", "udp"])
 def test_a_child_that_ends_at_once_without_an_exit_is_known(tmp_path, scheme, pure):
-    """As the workers of billiard do, under Celery."""
+    """The workers of billiard, which Celery uses, end in this way."""
     program = """
 import os, tailrace_client as t
 t.event("parent")
@@ -376,7 +378,7 @@ for _ in range(5):
 
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_a_process_whose_events_are_all_discarded_says_so(answering, pure):
-    """A run of several processes would look complete by the events of the others."""
+    """Otherwise, a run of several processes would look complete, because the other processes have events."""
     program = """
 import tailrace_client as t
 class Unprintable:
@@ -414,7 +416,8 @@ def test_a_sub_interpreter_can_be_ended_and_its_events_are_sent(answering, flush
 
 
 def test_a_process_does_not_wait_longer_at_its_end_than_it_says():
-    """Nobody listens; with the exit's own second it ends by itself, and the test's limit is 120."""
+    """No process listens. The process ends after the second for which an exit waits; the test itself would fail after
+    120 seconds."""
     with TcpCollector() as closed:
         address = closed.address
     program = "import tailrace_client as t; t.connect(); t.event('bye')"
@@ -536,7 +539,7 @@ for thread in threads: thread.join()
 def test_a_multiprocessing_worker_that_ends_has_delivered_everything(
     answering, tmp_path, method, kind
 ):
-    """Without a word of the program about it; a pool must be let end in order, as always."""
+    """The program does nothing for this. A pool must be closed in order, as always."""
     program = f"""
 import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -587,7 +590,7 @@ WORK = {
 def test_what_a_multiprocessing_worker_emits_behind_its_goodbye_is_known(
     answering, tmp_path, method, work, pure
 ):
-    """A worker waits for its threads behind its exit functions, and then ends by `os._exit`."""
+    """A worker waits for its threads after its exit functions have run, and then ends by `os._exit`."""
     statement, expected = WORK[work]
     path = tmp_path / "program.py"
     path.write_text(f"""
@@ -680,7 +683,8 @@ BEGIN = (
 
 
 def stated(collector):
-    """Return what the goodbye of each session states, in the order of the sessions' beginnings, and its number of events."""
+    """Return, for each session with a goodbye (the packet that ends a session), the discarded events that the goodbye
+    states, and the number of stored events. The sessions are in the order in which they began."""
     return [
         (session.goodbyes[-1].get("discarded", {}), sum(map(len, session.stored.values())))
         for session in collector.sessions.values()
@@ -790,7 +794,8 @@ print(20 + len(emitted))
 
 @pytest.mark.parametrize("shared", ["", "t.use_stream(7)", "t.use_stream(7); other()"])
 def test_a_signal_handler_that_closes_amid_an_event_loses_nothing_silently(answering, shared):
-    """A tracer stands for the signal handler: it closes before each line of the event's call in turn."""
+    """A trace function takes the place of the signal handler: it closes the emitter before one line of the event's
+    call, and each run chooses the next line."""
     program = f"""
 import sys, threading, tailrace_client as t
 def other():
@@ -829,13 +834,13 @@ print(line, emitted)
     lines, emitted = map(int, run(program, answering.address, TAILRACE_PURE="1").split())
     said = [session.goodbyes[-1] for session in answering.sessions.values() if session.goodbyes]
     assert lines > 10
-    # A number that a goodbye counts and nobody has is missing already.
+    # If a goodbye (the packet that ends a session) counts a number without an event, the event is known to be missing.
     numbered = sum(sum(goodbye["streams"].values()) for goodbye in said)
     assert numbered + sum(sum(g.get("discarded", {}).values()) for g in said) == emitted
 
 
 def behind_the_first(function, added):
-    """Return the function, which calls another one once, behind its first call."""
+    """Return a function that calls `function`, and after its first call also `added`."""
     rest = [added]
 
     def both(*arguments):
@@ -853,7 +858,7 @@ def test_an_event_that_is_gathered_behind_the_answered_goodbye_is_delivered(answ
     sender, before = emitter._sender, process._process.miss()
 
     def emit_and_gather():
-        """Another thread emits and flushes."""
+        """Emit an event and move it to the queue, as a flush in another thread would."""
         emitter.event("late")
         sender._lock.run(sender._gathered)
         sender._link.fresh = False
@@ -880,7 +885,7 @@ def test_an_event_behind_the_last_goodbye_of_a_collector_is_counted(answering, p
 
 
 def test_an_event_that_is_gathered_behind_all_goodbyes_is_counted(answering, process):
-    """Another thread began to record it before the recorder closed."""
+    """Another thread began to record the event before the recorder was closed."""
     emitter = tailrace_client.Emitter(answering.address)
     emitter.event("in")
     sender, before = emitter._sender, process._process.miss()

@@ -33,7 +33,7 @@ def test_importing_it_starts_nothing_and_imports_only_the_standard_library():
     program = (
         "import sys, threading; before = set(sys.modules); import tailrace_client;"
         "own = {name.partition('.')[0] for name in set(sys.modules) - before};"
-        "known = {*sys.stdlib_module_names, '_xxsubinterpreters'};"  # CPython's, and not in the list
+        "known = {*sys.stdlib_module_names, '_xxsubinterpreters'};"  # a module of CPython that the list lacks
         "print(own - known, threading.active_count())"
     )
     output = subprocess.check_output(
@@ -43,7 +43,8 @@ def test_importing_it_starts_nothing_and_imports_only_the_standard_library():
 
 
 def test_the_compiled_part_stays_unused_where_there_is_no_global_lock():
-    """A free-threaded Python has a `t` among its flags. Tried by hand with 3.13: the compiled part fails to import."""
+    """A free-threaded Python has a `t` among its flags. A manual test with 3.13 showed that the compiled module cannot
+    be imported there."""
     program = (
         "import sys; sys.abiflags = 't'; import tailrace_client; print(tailrace_client.compiled)"
     )

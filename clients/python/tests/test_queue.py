@@ -15,13 +15,14 @@ from tailrace_client._session import Answer, Range
 
 
 def chunk(first, count, stream=1, size=None):
-    """Events of a stream; each byte of the data is its number."""
+    """Return a chunk with events of a stream. Each byte of the data is the number of an event."""
     data = bytes((first + n) % 256 for n in range(count)) * (size or 1)
     return Chunk(data, stream, first, first + count)
 
 
 class Course(RuleBasedStateMachine):
-    """A queue between a recorder and a peer that gets whole chunks, on a connection that breaks."""
+    """A random course of a queue between a recorder and a peer that gets whole chunks, over a connection that may
+    break."""
 
     def __init__(self):
         super().__init__()
@@ -31,7 +32,7 @@ class Course(RuleBasedStateMachine):
         self.put_bytes = 0
         self.turn = 0
         self.connection = []
-        """Return how many bytes of this connection the kernel holds."""
+        """The bytes of this connection that the kernel has accepted."""
         self.arrived = set()
         self.given = []
 
@@ -47,7 +48,7 @@ class Course(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 12), lacks=st.integers(0, 3))
     def send(self, size, lacks):
-        """The kernel takes what it is offered, but for so many bytes."""
+        """Let the kernel accept the offered bytes, except the last `lacks`."""
         pieces = b"".join(self.queue.pieces(size))
         taken = max(0, len(pieces) - lacks)
         self.connection += pieces[:taken]
@@ -55,7 +56,7 @@ class Course(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 12))
     def breaks(self, lost):
-        """All that was sent has arrived, but for so many bytes; then there is a new connection."""
+        """Let all sent bytes arrive, except the last `lost`, and begin a new connection."""
         self.arrived |= set(self.connection[: max(0, len(self.connection) - lost)])
         self.connection = []
         self.queue.broken()
@@ -70,7 +71,7 @@ class Course(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def answered_once_more(self, data):
-        """An answer that was given earlier arrives, or arrives again."""
+        """Let an earlier answer arrive late, or a second time."""
         if self.given:
             self.queue.settle(data.draw(st.sampled_from(self.given)))
 
@@ -81,7 +82,7 @@ class Course(RuleBasedStateMachine):
 
     @invariant()
     def what_has_not_arrived_is_still_there(self):
-        """Unless it was recorded beyond 256 numbers, which the bytes do not tell apart."""
+        """This is not checked if more than 256 events were recorded, because their bytes are not unique."""
         if self.recorded > 256:
             return
         queue = self.queue
@@ -107,7 +108,7 @@ class Course(RuleBasedStateMachine):
 
     @invariant()
     def places_are_counted_in_bytes_put(self):
-        """The number of an event is its place, too: each is one byte."""
+        """Each event is one byte long, so its number is also its position in the queue."""
         queue = self.queue
         fresh = (*queue._under_way, *queue._new)
         unsent = [item.chunk.first for item in (*fresh, *queue._again)]
@@ -128,7 +129,8 @@ TestCourse.settings = settings(max_examples=100, stateful_step_count=30, deadlin
 
 
 def walk(rng, steps):
-    """Yield a queue after each step of a course, which hypothesis seldom makes this rich."""
+    """Yield the queue after each step of a random course. Hypothesis rarely generates courses with as much data to send
+    again."""
     course = Course()
     for _ in range(steps):
         what = rng.choice(["record", "send", "send", "send", "breaks", "answered", "once more"])
@@ -161,7 +163,7 @@ def test_courses_keep_what_they_keep_with_much_to_send_again_and_in_parts():
 
 
 def sent(queue, *, turn=0, size=10**6):
-    """All that the queue has to send, as one."""
+    """Send all data in the queue, and return the data as one text of bytes."""
     data = b""
     while pieces := queue.pieces(size):
         data += b"".join(pieces)
@@ -213,7 +215,7 @@ def test_the_oldest_is_forgotten_where_there_is_no_room_and_what_is_new_never_is
     for number in range(10):
         queue.put([chunk(number, 1)])
     assert len(sent(queue)) == 10
-    assert len(queue._kept) == 3  # each with what it takes to keep it
+    assert len(queue._kept) == 3  # the overhead of each chunk counts, too
     assert queue.forgotten.spans(1) == [(0, 7)]
     assert sum(released) == 7
     assert queue.settled() == 0
@@ -229,7 +231,7 @@ def test_what_is_forgotten_and_then_named_as_a_hole_is_lost():
     queue.put([chunk(number, 1) for number in range(10)])
     assert len(sent(queue)) == 10
     hole = {1: [Range(1, 2, 5)]}
-    # It may have been on its way when the answer was given.
+    # The events of the hole may have been on their way when the answer was given.
     assert queue.settle(Answer(0, {1: 10}, hole)) == (False, [])
     assert queue.settled() == 0
     assert queue.settle(Answer(1, {1: 10}, hole)) == (True, [Range(1, 2, 5)])
@@ -272,7 +274,8 @@ def test_what_cannot_be_sent_again_is_known():
 
 
 def test_what_another_collector_has_acknowledged_is_not_called_discarded():
-    """The first one has acknowledged 0 to 4 and 6; the second one lacks all that is not sent to it."""
+    """The first collector has acknowledged 0 to 4, 6 and 7. The second collector lacks all events that it was not
+    sent."""
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 2), chunk(2, 3), chunk(6, 2), chunk(8, 2)])
     sent(queue)
@@ -283,7 +286,8 @@ def test_what_another_collector_has_acknowledged_is_not_called_discarded():
 
 
 def test_events_that_the_answer_released_beside_given_up_ones_are_in_no_report():
-    """The first collector has given up one of 0 to 4, and nobody knows which. It has acknowledged 5 to 9."""
+    """The first collector has given up one of the events 0 to 4, and the client does not know which one. It has
+    acknowledged 5 to 9."""
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 2), chunk(2, 3), chunk(5, 5)])
     sent(queue)
@@ -294,7 +298,7 @@ def test_events_that_the_answer_released_beside_given_up_ones_are_in_no_report()
 
 
 def test_an_event_that_was_given_up_stays_doubtful_if_a_later_answer_releases_its_chunk():
-    """The collector has given up 3 and still asks for 0."""
+    """The collector has given up event 3, and still asks for event 0."""
     queue = Queue(10**6, lambda size: None)
     queue.put([chunk(0, 10)])
     sent(queue)
@@ -497,8 +501,8 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=6)
 
 @given(SPANS, SPANS, st.integers(0, 600))
 def test_what_of_holes_cannot_be_sent_again_is_what_no_chunk_has(chunks, holes, room):
-    """Some of the events are forgotten, and some of another stream. A stream whose number cannot be
-    true has holes of which nothing is said."""
+    """Some of the events are forgotten, and some belong to another stream. An answer also names holes of a stream
+    without stating the stream's number; these are ignored."""
     queue = Queue(room, lambda size: None)
     queue.put([chunk(first, count) for first, count in chunks])
     sent(queue)
@@ -514,7 +518,7 @@ def test_what_of_holes_cannot_be_sent_again_is_what_no_chunk_has(chunks, holes, 
 
 
 def events(first, count):
-    """Events as they are sent, of one length."""
+    """Return a chunk of encoded events of equal length, and this length (bytes)."""
     data = b"".join(_wire.event(1, n % 2**32, 0, n, n, b"") for n in range(first, first + count))
     return Chunk(data, 1, first, first + count), len(data) // count
 

@@ -1,4 +1,4 @@
-"""The README's code runs, in order, in one program; its tables say what is so."""
+"""Run the code of the README, in order, in one program, and check the README's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
 
 
 def table(header):
-    """The first cells of the rows of the table that begins with this."""
+    """Return the first cell of each row of the table that begins with `header`."""
     rows = README.partition(header)[2].partition("\n\n")[0]
     return re.findall(r"^ *\| `(.*?)`", rows, re.MULTILINE)
 
@@ -28,7 +28,7 @@ def test_it_does_what_it_shows(tmp_path, monkeypatch):
     names = {"__name__": "readme"}
     try:
         for language, block in BLOCKS:
-            if language == "sql":  # for a collector: tests/system/test_contexts.py runs it
+            if language == "sql":  # needs a collector: tests/system/test_contexts.py runs this code
                 continue
             assert language == "python"
             exec(block.replace("/tmp/", f"{tmp_path}/"), names)  # noqa: S102, S108 - our own page

@@ -1,4 +1,5 @@
-"""A recorder in Python and a compiled one do the same; test_native.py has what only one of them can."""
+"""Test the common behaviour of the recorder in Python and the compiled one. `test_native.py` has the tests of the
+compiled one alone."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def module(request):
 
 @pytest.fixture
 def recorder(module):
-    """One whose clock reads 10, 20, 30…, and whose tick 0 was at 0."""
+    """Return a recorder whose clock reads 10, 20, 30…, with tick 0 at 0."""
     return recorder_of(module)
 
 
@@ -38,8 +39,8 @@ def found(chunks):
 
 
 def numbers(chunks):
-    """By stream, the numbers of its events as they came, those that reports say were discarded
-    among them; and how many those were. Each chunk must be what it says it is."""
+    """Return, by stream, the numbers of all events in order, including those that reports state as discarded, and how
+    many were discarded. Check the numbers that each chunk states."""
     streams, lost = defaultdict(list), defaultdict(int)
     for chunk in chunks:
         counters = []
@@ -59,7 +60,7 @@ def numbers(chunks):
 
 
 def assert_complete(recorder, chunks, kinds=("nested", "full")):
-    """Each number of each stream has come once, in order, as an event or in a report."""
+    """Check that each number of each stream occurs once, in order, in an event or in a report."""
     streams, lost = numbers(chunks)
     for stream, following in recorder.next_numbers().items():
         wrong = [at for at, number in enumerate(streams[stream]) if at != number]
@@ -194,7 +195,7 @@ def test_a_value_that_changes_afterwards_was_recorded_as_it_was(recorder):
 
 
 def test_a_mapping_of_any_kind_gives_what_it_has_and_stays_as_it_is(recorder):
-    """Also where events of one attribute have come, of whose name it makes up a value when asked."""
+    """This also holds for a mapping that makes up a value for a missing key, after events with one attribute."""
     mappings = [
         {"cell": 7},
         MappingProxyType({"cell": 8}),
@@ -294,7 +295,7 @@ def test_what_an_exception_of_the_program_interrupts_passes(recorder):
 def test_a_packet_longer_than_the_transport_carries_is_discarded(module):
     recorder = recorder_of(module, longest=100)
     recorder.event("x", text="y" * 100)
-    recorder.event("x", text="y" * 10)  # with the report, it is as long as that
+    recorder.event("x", text="y" * 10)  # with the report in front, this packet is also too long
     recorder.event("x")
     assert recorder.discarded["oversize"] >= 1
     recorder = recorder_of(module, longest=1000)
@@ -323,7 +324,7 @@ def test_after_close_all_is_discarded_and_takes_no_number(recorder):
         pass
     assert len(found(recorder.take())) == 1
     assert (recorder.late, recorder.discarded["closed"]) == (2, 0)
-    assert recorder.next_numbers() == {1: 1}  # a goodbye that follows states neither
+    assert recorder.next_numbers() == {1: 1}  # a goodbye would count neither event
 
 
 def test_what_the_sender_discards_is_counted(recorder):
@@ -434,7 +435,7 @@ def run_all(functions):
 
 @pytest.fixture
 def hasty():
-    """Threads take turns as often as they can."""
+    """Let the interpreter switch between threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -448,9 +449,9 @@ def test_sixteen_threads_lose_nothing_while_it_is_taken(module, hasty):
     def work(index):
         go.wait(20)
         if index % 4 == 0:
-            recorder.use_stream(100)  # one for four
+            recorder.use_stream(100)  # four threads share this stream
         if index == 7:
-            recorder.use_stream(2)  # another thread's own, perhaps
+            recorder.use_stream(2)  # perhaps the own stream of another thread
         for number in range(1000):
             if number % 3:
                 recorder.event("fast", index=index, number=number)
@@ -547,9 +548,9 @@ def test_reset_forgets_everything(recorder):
 
 @pytest.fixture
 def alarms():
-    """Call a function as a signal handler, as often as it comes to."""
+    """Yield a function that lets another function run as a signal handler, as often as possible."""
     calls = []
-    gc.disable()  # others have a say in it, hypothesis for one, which an exception would hit
+    gc.disable()  # otherwise an exception could hit callbacks of others, as of hypothesis
 
     def start(function):
         calls.append(signal.signal(signal.SIGALRM, lambda *_: function()))
@@ -588,7 +589,7 @@ def test_signal_handlers_may_emit_at_any_moment(module, alarms):
         recorder.event("interrupted", x=None)
 
     recorder = recorder_of(module, clock=time.monotonic_ns, chunk=1432, limit=2**24)
-    handler()  # while it learns what such events are like, another signal may interrupt it
+    handler()  # make the packer of these events before a signal can interrupt this
     alarms(handler)
     emitted = 0
     deadline = time.monotonic() + 20
@@ -625,7 +626,7 @@ def test_where_the_stack_ends_an_event_may_be_lost_but_not_its_number(recorder):
 
 
 def test_an_exception_out_of_a_signal_handler_leaves_all_in_order(module, alarms):
-    """As Ctrl-C does, at any moment: also between an event's number and its packet."""
+    """Ctrl-C may arrive at any time, also between an event's number and its packet."""
     armed, hits, chunks = False, 0, []
 
     class Stop(BaseException):
@@ -662,10 +663,11 @@ def test_an_exception_out_of_a_signal_handler_leaves_all_in_order(module, alarms
 
 
 def test_a_signal_handler_may_emit_while_its_thread_takes_a_lane_over():
-    """In Python; the compiled one has no locks. The profiler stands for the handler."""
+    """Test only the recorder in Python, because the compiled one has no locks. A profiler takes the place of the signal
+    handler."""
     recorder = recorder_of(PURE)
     both = threading.Barrier(2)
-    run_all([lambda: (recorder.event("before"), both.wait())] * 2)  # leaves two lanes
+    run_all([lambda: (recorder.event("before"), both.wait())] * 2)  # leaves two free lanes
     emitted = []
 
     def handler(frame, what, _):
@@ -697,7 +699,7 @@ def test_a_signal_handler_may_emit_while_its_thread_takes_a_lane_over():
 
 
 def test_a_take_that_is_interrupted_loses_nothing(monkeypatch):
-    """In Python; the compiled one runs no Python while it takes."""
+    """Test only the recorder in Python, because the compiled one runs no Python code during `take`."""
     recorder = recorder_of(PURE, chunk=200)
     for stream in (1, 2, 3):
         recorder.use_stream(stream)

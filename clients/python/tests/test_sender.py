@@ -1,4 +1,5 @@
-"""The sender with a recorder and real sockets: what arrives, and what it costs the program."""
+"""Test the sender with a recorder and real sockets: which data arrives, and how much time sending takes from the
+program."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ SCHEMES = ["tcp", "tls", "unix", "udp"]
 
 @pytest.fixture
 def answering(tmp_path, authority, monkeypatch):
-    """A function that makes a collector that answers, not started; it is ended with the test."""
+    """Yield a function that creates an answering collector, which is not started yet. The collector is killed at the
+    end of the test."""
     made = []
     monkeypatch.setenv("TAILRACE_TLS_AUTHORITY", str(authority.file))
 
@@ -54,7 +56,7 @@ def answering(tmp_path, authority, monkeypatch):
 
 @pytest.fixture
 def emitters():
-    """A function that makes emitters; they are closed with the test, at once."""
+    """Yield a function that creates emitters. They are closed at the end of the test, without waiting."""
     made = []
 
     def make(address, **options):
@@ -67,7 +69,7 @@ def emitters():
 
 
 def whole(session, **streams):
-    """Whether of these streams all numbers are stored, and no others."""
+    """Return whether exactly the given streams have stored events, and all of their numbers."""
     expected = {int(name[1:]): set(range(count)) for name, count in streams.items()}
     return {s: n for s, n in session.stored.items() if n} == expected
 
@@ -122,8 +124,9 @@ def test_a_collector_that_comes_late_gets_everything_once(answering, emitters, s
 def test_a_datagram_that_is_refused_before_the_next_one_is_sent_keeps_nobody(
     answering, emitters, monkeypatch, process
 ):
-    """As on one host it mostly is. Each refusal is heard by the next call, which sends nothing. However
-    long the announcement is, events go with it, and no others than would go without it."""
+    """On one host, a refusal usually arrives before the next datagram. The next call reports the refusal, and sends
+    nothing. Events share a datagram with the announcement of the session, however long the announcement is, and no
+    datagram has fewer events because of it."""
     sent = []
     monkeypatch.setattr(_sockets, "LOCAL_DATAGRAM_BYTES", _sockets.DATAGRAM_BYTES)
 
@@ -182,7 +185,7 @@ def test_where_no_answer_is_wanted_the_first_sockets_announce_the_session(emitte
 
 
 def announced_events(collector):
-    """Return, of each datagram with events that came, whether it announces the session."""
+    """Return, for each received datagram with events, whether it announces the session."""
     received = [packets(datagram) for datagram in collector.waiting()]
     return [
         any(not isinstance(p, Event) and p.name == "tailrace.session" for p in some)
@@ -193,7 +196,7 @@ def announced_events(collector):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_collector_that_is_killed_again_and_again_gets_everything(answering, emitters, scheme):
-    """Each time it loses what it has not answered for."""
+    """At each kill, the collector loses the events that it has not acknowledged."""
     collector = answering(scheme, every=0.05)
     emitter = emitters(collector.address)
     for _ in range(5):
@@ -275,7 +278,7 @@ def test_a_collector_whose_first_answers_are_lost_is_asked_before_it_is_taken_fo
     emitter.event("x")
     until(lambda: emitter._sender.link.queue.kept_bytes)
     link = emitter._sender.link
-    link._contact.greeted_at = -1e9  # it was long ago
+    link._contact.greeted_at = -1e9  # as if the wait for an answer had begun long ago
     assert emitter.flush(20)
     assert whole(collector.only, s1=1)
 
@@ -385,8 +388,8 @@ def test_an_answer_that_is_ahead_of_what_was_sent_frees_nothing(answering, emitt
 
 @pytest.fixture
 def deaf(tmp_path):
-    """A function that makes a socket of a scheme, as a stopped collector has it: the kernel accepts and
-    receives, and nobody reads. Return the address, too."""
+    """Yield a function that creates the socket of a stopped collector: the kernel accepts connections and receives
+    data, but no process reads. The function also returns the address."""
     made = []
 
     def make(scheme):
@@ -481,7 +484,8 @@ def test_what_a_collector_had_no_time_to_answer_for_is_sent_again(emitters):
 
 
 def test_a_stalled_collector_costs_an_event_no_more_than_its_calls(emitters, monkeypatch):
-    """Its window is closed. Not one call of the emitting thread waits, and they are counted."""
+    """The receive window of the collector is closed. No call of the emitting thread may wait, and the calls are
+    counted."""
     calls = []
 
     class Counted(socket.socket):
@@ -608,7 +612,7 @@ def test_when_nothing_happens_the_thread_sleeps(answering, emitters, monkeypatch
     emitter = emitters(collector.address)
     emitter.event("x")
     assert emitter.flush(20)
-    time.sleep(0.8)  # it has looked for another answer meanwhile
+    time.sleep(0.8)  # meanwhile, the link has read the socket for another answer
     rounds.clear()
     time.sleep(0.5)
     assert rounds == []
@@ -688,7 +692,7 @@ def test_a_signal_handlers_exception_behind_the_opening_is_not_the_end_of_sendin
     assert whole(collector.only, s1=1)
 
 
-# A forked child also gets the parent's greenlets, where they are
+# A forked child also gets copies of the parent's greenlets, if there are any
 
 
 def test_a_greenlet_that_sleeps_through_a_fork_takes_no_call_of_the_childs(answering, emitters):
@@ -747,8 +751,9 @@ def test_a_greenlet_that_connects_during_a_fork_leaves_the_childs_connection_alo
 
 
 def test_two_threads_never_open_the_transport_at_once(answering, emitters, monkeypatch):
-    """Otherwise the later connection replaces the one that has the announcement, and a third thread sends the goodbye
-    on it before its announcement: the collector then knows of another session, without events."""
+    """Otherwise, the later connection would replace the one on which the session was announced, and a third thread
+    would send the goodbye (the packet that ends the session) on it without an announcement. The collector would then
+    see another session, without events."""
     collector = answering("unix").start()
     emitter = emitters(collector.address)
     sender = emitter._sender
@@ -756,7 +761,7 @@ def test_two_threads_never_open_the_transport_at_once(answering, emitters, monke
     opening, may_open, opened, may_announce = (threading.Event() for _ in range(4))
 
     def held():
-        """Hold the first thread before and behind its connection."""
+        """Hold the first thread before it opens the connection, and again before it announces the session."""
         if opening.is_set():
             connect()
             return

@@ -15,7 +15,7 @@ from tailrace_client._session import Answer, Answers, Range, Session
 
 
 def said(data):
-    """The names and JSON objects of metadata packets."""
+    """Return the names and the JSON objects of the metadata packets, without the epoch packet."""
     return [(name, json.loads(value)) for name, value in packets(data) if name != "epoch"]
 
 
@@ -83,7 +83,7 @@ def test_a_report_has_what_was_discarded_with_numbers_as_on_the_wire():
 
 @given(st.integers(0, 200), st.integers(0, 40), st.integers(0, 2**32))
 def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed):
-    """In as few packets as the size allows, with at least a stream in each."""
+    """There are as few packets as their maximum size allows, with at least one stream in each."""
     rng = random.Random(seed)
     numbers = {rng.randrange(2**31, 2**32): rng.randrange(2**40) for _ in range(count)}
     size = 400 + 26 * each
@@ -109,7 +109,7 @@ def test_the_last_goodbye_states_the_cost_and_a_repeated_one_the_same():
 
 
 def test_a_packet_holds_no_byte_too_many():
-    """Sizes of datagrams are reckoned so."""
+    """The sizes of datagrams are computed without spaces in JSON."""
     session = Session(epoch=0)
     assert b" " not in session.report({"full": 3}, [Range(1, 5, 8), Range(2, 0, 1)])
     assert b" " not in next(session.goodbyes({1: 5, 2: 7}, {"full": 7}, 1432))
@@ -118,7 +118,8 @@ def test_a_packet_holds_no_byte_too_many():
 @given(st.lists(st.one_of(st.just(None), st.integers(0, 300)), max_size=20), st.binary(max_size=7))
 @example([0], b"")
 def test_the_events_among_packets_are_counted(packets, torn):
-    """Each an option, or an event of so many bytes, which may look like another event's beginning."""
+    """Each item is a metadata packet (None), or the size of an event whose body looks like the beginning of an
+    event."""
     event = (0xC1FC1FB7).to_bytes(4, "big")
     data = b"".join(
         option("tailrace.report", {}) if size is None
@@ -147,7 +148,7 @@ def test_an_answer_says_what_is_durable_and_names_holes():
 
 
 def test_what_an_answer_says_does_not_depend_on_those_before_it():
-    """They may come in any order."""
+    """Answers may arrive in any order."""
     session = Session(epoch=0)
     turns = [{"streams": {"1": 100}, "holes": [[1, 0, 50]]}, {"streams": {"1": 0}}, {"streams": {}}]
     numbers = {1: 100}
@@ -163,7 +164,7 @@ def test_what_an_answer_says_does_not_depend_on_those_before_it():
 @example(2**33, 2**31 - 1, 2**31 - 1)
 @example(2**33, 2**31, 0)
 def test_numbers_of_answers_are_unwrapped(following, behind, size):
-    """A number that is half the range or more behind says nothing."""
+    """A number that lies half the 32-bit range or more behind is ignored."""
     session = Session(epoch=0)
     number = max(0, following - behind)
     first = max(0, number - size)
@@ -191,7 +192,7 @@ def test_numbers_of_answers_are_unwrapped(following, behind, size):
 )
 @pytest.mark.parametrize("goodbye", [True, False, 1, "true", None])
 def test_an_answer_may_leave_streams_out_and_name_others(fields, below, holes, goodbye):
-    """Events of stream 2 were sent, those of stream 3 wait, and stream 7 has none."""
+    """Events of stream 2 were sent, events of stream 3 wait, and stream 7 has no events."""
     session = Session(epoch=0)
     said = {"session": session.id, **fields, "goodbye": goodbye}
     heard = session.hear(json.dumps(said).encode(), {2: 9, 3: 9}, {2: 9})
@@ -201,7 +202,7 @@ def test_an_answer_may_leave_streams_out_and_name_others(fields, below, holes, g
 
 
 def test_an_answer_says_what_was_given_up_and_which_streams_are_not_counted():
-    """It cannot say more of a stream than there was of it, and nothing of a stream that is not."""
+    """An answer cannot give up more events of a stream than the stream has, nor any event of an unknown stream."""
     session = Session(epoch=0)
     fields = {"given_up": {"1": 4, "2": 10**12, "7": 1}, "uncounted": [2, 7]}
     heard = session.hear(answer(session, **fields), {1: 9, 2: 30}, {1: 9, 2: 30})
@@ -218,7 +219,7 @@ def test_an_answer_that_names_no_turn_is_of_the_first():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"streams": {"1": 101}},  # more than there ever was
+        {"streams": {"1": 101}},  # more events than were recorded
         {"given_up": {"1": -1}},
         {"given_up": {"1": True}},
         {"given_up": [1]},
@@ -230,7 +231,7 @@ def test_an_answer_that_names_no_turn_is_of_the_first():
         {"streams": {"1": 50}, "holes": [[1, 51, 3]]},  # a hole above the number
         {"streams": {"1": 50}, "holes": [[1, 4, 3], [1, 60, 1], [1, 7, 1]]},
         {"streams": {"1": 50}, "holes": [[1, 4, 3]] * 65},
-        {"turn": 1},  # not asked yet
+        {"turn": 1},  # no announcement had this number yet
         {"turn": -1},
         {"turn": True},
         {"session": "another"},

@@ -1,4 +1,4 @@
-"""One at a time, whatever comes between."""
+"""Test that one thread at a time holds the lock, whatever exceptions signal handlers raise."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""TLS and tokens before a real TLS peer: who is let in, who is not and why, and what it costs the
-program."""
+"""Test TLS and tokens with a real TLS peer: which clients are accepted, which are refused and why, and how much time
+this takes from the program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKEN = "a-token-of-this-test"  # noqa: S105 - it opens nothing
 
 @pytest.fixture
 def answering():
-    """A function that makes and starts a collector that answers; it is ended with the test."""
+    """Yield a function that creates and starts an answering collector, which is killed at the end of the test."""
     made = []
 
     def make(scheme, **options):
@@ -41,7 +41,7 @@ def answering():
 
 @pytest.fixture
 def emitters():
-    """A function that makes emitters; they are closed with the test, at once."""
+    """Yield a function that creates emitters. They are closed at the end of the test, without waiting."""
     made = []
 
     def make(address, **credentials):
@@ -54,7 +54,7 @@ def emitters():
 
 
 def says(emitter, words):
-    """Wait until it says that this is wrong with its connection."""
+    """Wait until the emitter reports an error that contains `words`."""
     until(lambda: words in (emitter.last_error or ""))
     return True
 
@@ -249,7 +249,7 @@ def test_a_handshake_that_stalls_keeps_nobody_waiting_and_is_tried_again(
             collector.address.replace("tcp", "tls"), tls_authority=str(authority.file)
         )
         emitter.event("x")
-        until(lambda: collector.sessions and collector.sessions[0])  # it has said hello
+        until(lambda: collector.sessions and collector.sessions[0])  # TLS has begun
         calls = []
         monkeypatch.setattr(socket.socket, "send", lambda *_: calls.append("send"))
         for _ in range(10_000):
@@ -295,7 +295,8 @@ def test_an_old_version_of_tls_is_refused(answering, emitters, authority):
 
 
 def test_what_there_is_no_room_for_is_gone_on_with_when_there_is(authority):
-    """The peer does not read; what is offered then is not sent twice, nor in part."""
+    """The peer reads only when the send buffer is full. Data that is offered meanwhile must not be sent twice, not even
+    in part."""
     context = authority.server()
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -330,7 +331,7 @@ def test_what_there_is_no_room_for_is_gone_on_with_when_there_is(authority):
         assert bytes(received) == data
         finishing = threading.Thread(target=transport.finish, args=(20,))
         finishing.start()
-        peers[0].suppress_ragged_eofs = False  # the end is said within TLS
+        peers[0].suppress_ragged_eofs = False  # TLS must state the end
         assert peers[0].recv(10) == b""
         peers[0].close()
         finishing.join()

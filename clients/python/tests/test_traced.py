@@ -205,7 +205,7 @@ def test_a_cancelled_coroutine_says_so(emitted):
 
 
 def generator_protocol(make):
-    """Return what a consumer sees of a generator in all it can do with one."""
+    """Return the results of all operations that a consumer can perform on a generator."""
     seen = []
     generator = make()
     seen += [next(generator), generator.send("sent"), generator.throw(KeyError("thrown"))]
@@ -376,12 +376,12 @@ def test_it_changes_nothing_while_nothing_is_connected():
     assert asyncio.run(traced(async_scenario)().__anext__()) == 1
 
 
-# A decorated function as others see it, compiled or not
+# A decorated function as other code sees it, compiled or not
 
 
 @pytest.fixture(params=["compiled", "python"])
 def decorate(request, monkeypatch):
-    """The decorator, with its compiled type and with its wrapper in Python."""
+    """Return the decorator, once with its compiled type and once with its wrapper in Python."""
     if request.param == "python":
         monkeypatch.setattr(_traced, "Traced", None)
     elif _traced.Traced is None:
@@ -495,7 +495,8 @@ def test_the_type_of_a_decorated_function_has_a_module(decorate):
 
 @pytest.mark.parametrize("function", [triple, scenario, async_scenario])
 def test_a_wrapper_holds_no_copy_of_the_counter(function, monkeypatch):
-    """The package cloudpickle copies what a wrapper holds, unless it finds it by its name."""
+    """The package cloudpickle copies all objects to which a wrapper refers, unless it can import the wrapper by its
+    name."""
     monkeypatch.setattr(_traced, "Traced", None)
     cells = [cell.cell_contents for cell in traced(function).__closure__]
     for held in filter(callable, cells):
@@ -566,7 +567,7 @@ class Levels:
 
 
 def deepest(function, limit):
-    """Return the deepest recursion under this limit, in a thread of its own, whose stack is empty."""
+    """Return the deepest recursion of a function under a recursion limit, in a new thread with an empty stack."""
     found = []
 
     def search():
@@ -609,7 +610,7 @@ def test_a_recursion_too_deep_passes_through_each_level(emitted):
     (function, *_) = Levels(traced).all
     with pytest.raises(RecursionError):
         function(10**6)
-    discarded = tailrace_client._process.current.discarded  # the stack was too full for an event
+    discarded = tailrace_client._process.current.discarded  # no room on the stack
     found = emitted()
     assert {event.description for event in found} == {"Levels.__init__.<locals>.function"}
     assert all(attributes(event)["error"] == "RecursionError" for event in found)
@@ -617,7 +618,8 @@ def test_a_recursion_too_deep_passes_through_each_level(emitted):
 
 
 def failing(directory, decorate, clock_fails, error):
-    """Return what a decorated function raises that raises `error`, if the clock then calls `clock_fails`."""
+    """Return the exception of a decorated function that raises `error`, if the client's clock then calls
+    `clock_fails`."""
     readings = iter([1])
 
     def clock():
@@ -645,7 +647,7 @@ def test_an_exception_of_recording_has_the_functions_as_its_context(tmp_path, de
 
 
 def test_the_context_of_an_exception_of_recording_is_kept(tmp_path, decorate):
-    """The clock's exception has a context of its own, and that has the function's."""
+    """The clock's exception has a context of its own, whose context is the function's exception."""
 
     def clock_fails():
         try:

@@ -57,7 +57,7 @@ def test_each_form_of_address_gives_its_transport(tmp_path):
         ("127.8.9.10", LOCAL_DATAGRAM_BYTES),
         ("localhost", LOCAL_DATAGRAM_BYTES),
         ("[::1]", LOCAL_DATAGRAM_BYTES),
-        ("192.0.2.1", DATAGRAM_BYTES),  # an address for examples
+        ("192.0.2.1", DATAGRAM_BYTES),  # an address reserved for examples, at which no host answers
         ("[2001:db8::1]", DATAGRAM_BYTES),
         ("collector.example", DATAGRAM_BYTES),
     ],
@@ -72,7 +72,7 @@ def test_a_datagram_refused_on_behalf_of_an_earlier_one_is_said_and_the_next_goe
     transport = parse(f"udp://127.0.0.1:{port}")
     transport.open()
     assert transport.send([b"into the void"]) == 13
-    with UdpCollector(port) as collector:  # the refusal of the first waits in the socket by now
+    with UdpCollector(port) as collector:  # the first datagram's refusal waits in the socket
         with pytest.raises(ConnectionRefusedError):
             transport.send([b"one"])
         assert transport.is_open
@@ -112,7 +112,7 @@ def test_what_a_datagram_socket_gets_back_is_read_one_by_one():
 
 @pytest.fixture(params=["tcp", "unix"])
 def connection(request, tmp_path):
-    """A stream transport that is open, and the peer's end of it, whose receive buffer is small."""
+    """Yield an open stream transport, and the peer's end of the connection, whose receive buffer is small."""
     if request.param == "tcp":
         listener = socket.create_server(("127.0.0.1", 0))
         transport = parse(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
@@ -236,7 +236,7 @@ def test_a_full_disk_has_no_room():
 
 
 def test_a_file_that_fails_is_closed(tmp_path):
-    """A limit of the process makes the kernel take a part and refuse the rest."""
+    """A resource limit of the process makes the kernel accept a part of the data and refuse the rest."""
     transport = parse(f"file://{tmp_path}/trace")
     transport.open()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -294,7 +294,8 @@ print(error, caught)
 @pytest.mark.parametrize("handler", ["default", "own"])
 @pytest.mark.parametrize("kind", ["unix", "tcp", "tls", "pipe", "file"])
 def test_a_peer_that_has_gone_sends_no_signal_to_the_program(tmp_path, kind, handler):
-    """The default of these signals ends the program. Many programs set it, to end with the reader of their output."""
+    """By default, these signals end the program. Many programs restore the default, so that they end when the reader of
+    their output ends."""
     authority = Authority(tmp_path)
     listener = socket.socket(socket.AF_UNIX) if kind == "unix" else socket.socket()
     listener.bind(f"{tmp_path}/socket" if kind == "unix" else ("127.0.0.1", 0))
@@ -307,7 +308,7 @@ def test_a_peer_that_has_gone_sends_no_signal_to_the_program(tmp_path, kind, han
     place = where.get(kind) or "127.0.0.1:{}".format(*listener.getsockname()[1:])
     scheme = {"pipe": "file"}.get(kind, kind)
     words = [f"{scheme}://{place}", authority.file, handler]
-    server = authority.server()  # before the child asks for its certificate
+    server = authority.server()  # create the context before the child needs the certificate
     with listener, subprocess.Popen(
         [sys.executable, "-c", DEFAULT_SIGNALS, *map(str, words)],
         env={"PYTHONPATH": ":".join(sys.path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -349,7 +350,7 @@ def test_a_forked_childs_transport_is_another_and_closes_its_parents(tmp_path):
 
 @pytest.fixture
 def two_families(monkeypatch):
-    """Every host has ::1 and then 127.0.0.1, as `localhost` where IPv6 comes first."""
+    """Let each host name have two addresses, ::1 and then 127.0.0.1, as `localhost` has on hosts that prefer IPv6."""
     resolve = socket.getaddrinfo
 
     def both(_, port, **options):
@@ -404,7 +405,8 @@ def test_no_event_to_a_host_of_two_families_is_lost(two_families, acknowledge):
 
 
 def test_a_collector_that_has_answered_is_waited_for_at_its_address(two_families):
-    """Its next life may find a question there, and at the host's other address nobody listens."""
+    """The collector may be started again at this address and receive the next request there. No process listens at the
+    host's other address."""
     collector = Answering("udp").start()
     emitter = Emitter(f"udp://localhost:{collector.place[1]}")
     try:

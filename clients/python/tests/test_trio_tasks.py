@@ -137,7 +137,7 @@ def test_what_a_task_calls_in_a_thread_has_its_substream(emitted):
 
 
 def test_trio_goes_on_whatever_happens_to_nurseries_and_contexts(emitted, caplog):
-    """An instrument that raises is logged and removed by trio; ours are neither."""
+    """Trio logs and removes an instrument that raises an exception. The client's instruments raise none."""
 
     async def abandon():
         manager = trio.open_nursery()
@@ -188,7 +188,7 @@ def test_loops_in_several_threads(emitted):
 
     def run():
         trio.run(main, instruments=[TaskSpans(), StepSpans()])
-        ended.wait(20)  # a thread that emits first when another has ended takes that one's stream
+        ended.wait(20)  # otherwise a thread would continue the stream of a thread that has ended
 
     threads = [threading.Thread(target=run) for _ in range(3)]
     for thread in threads:

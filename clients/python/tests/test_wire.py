@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from clients.python.tests.reader import Event, Metadata, packets, same
 from tailrace_client import _wire
 
-# The two examples of the format's specification, as bytes.
+# The two examples in the specification of the format, as bytes.
 EPOCH_EXAMPLE = bytes.fromhex("75d11d4d 00000017 0005 65706f6368 165845e91214ec90")
 EVENT_EXAMPLE = bytes.fromhex(
     "c1fc1fb7 0000005b 00000000 00000000 0000000000000001 0000000000000064 00000000000000c8"
@@ -21,12 +21,12 @@ EVENT_EXAMPLE = bytes.fromhex(
 
 U64 = st.integers(0, 2**64 - 1)
 NEGATIVE = st.integers(-(2**63), -1)
-TEXT = st.text(max_size=50)  # surrogates are not in it: a test of their own
+TEXT = st.text(max_size=50)  # contains no surrogates, which have a test of their own
 FLOAT = st.floats()
 
 
 def attribute(value):
-    """Type byte and value of an attribute, read back."""
+    """Return the type byte and the value of an encoded attribute."""
     (event,) = packets(_wire.event(0, 0, 0, 0, 0, _wire.body("", {"x": value})))
     ((name, kind, read),) = event.attributes
     assert name == "x"
@@ -129,7 +129,7 @@ def test_an_integer_too_long_for_decimal_digits_goes_as_hexadecimal():
 
 
 def test_an_object_with_tolist_is_what_that_gives():
-    class Scalar:  # numpy's are like this; they are no subclasses of int
+    class Scalar:  # numpy's scalars have this interface, and are no subclasses of int
         def tolist(self):
             return -5
 

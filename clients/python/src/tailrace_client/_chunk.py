@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkSource(Protocol):
-    """The interface of a recorder to the sender: a source of chunks."""
+    """The interface through which the sender gets recorded events from a recorder, as chunks."""
 
     @property
     def discarded(self) -> Mapping[str, int]:

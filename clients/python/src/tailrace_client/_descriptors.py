@@ -196,7 +196,7 @@ def _made(address: Address) -> Kept:
 
 def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
     """Wait until bytes have arrived, at most `seconds`. With `to_send`, also stop when the send buffer has room."""
-    with suppress(ValueError):  # Another thread may have closed the socket.
+    with suppress(ValueError):  # another thread may have closed the socket
         if not hasattr(select, "poll"):  # The library eventlet removes this function.
             select.select([connection], [connection] if to_send else [], [], max(0.0, seconds))
             return

@@ -106,7 +106,8 @@ class SenderSink:
 
 
 class _Header:
-    """The packets of JETS beside events: only a header. JETS has no sessions and no answers."""
+    """The packets of a JETS trace beside its events. There is only one, the header, because JETS has no sessions, and
+    its readers send no answers."""
 
     asks = False
     turn = 0
@@ -379,7 +380,8 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 def _plain_or_text(item: Any) -> object:  # noqa: ANN401 - whatever JSON does not have
     plain = item.tolist() if callable(getattr(item, "tolist", None)) else None
-    # A method of a mock returns another mock. To convert one after the other took seconds.
+    # Convert only once: the methods of a mock object return further mock objects, and to convert one after the other
+    # took seconds.
     return plain if isinstance(plain, list | int | float | str) else str(item)
 
 

@@ -52,8 +52,8 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """Time (seconds) since which the client has waited for the collector's first answer. A new question to the
-        collector restarts the wait."""
+        """Time (seconds) from which on the client counts how long it waits for the collector's first answer. The link
+        sets it again when it begins to wait anew, for example because no process listened at the address."""
 
     @property
     def has_answered(self) -> bool:
@@ -95,7 +95,7 @@ class Introductions:
         self._left = 0
         """Number of further datagrams that must announce the session, if the client asks for no answers."""
         self._delayed = False
-        """Whether the events in the queue had to wait, so that the collector cannot tell by the times in their
+        """Whether the events in the queue were delayed. If so, the collector cannot find out from the times in their
         datagrams which program has sent them."""
 
     def begin(self) -> None:
@@ -128,7 +128,8 @@ _ENDS_PER_PACKET = 32
 datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
-"""Minimum and maximum wait (seconds) for the answer to an announcement on a new connection."""
+"""Minimum and maximum wait (seconds) for the collector's answer to the announcement of the session on a new
+connection."""
 _RETRY_SECONDS = (0.1, 5.0)
 """Minimum and maximum pause (seconds) between attempts to connect. The pause doubles after each failure."""
 _LISTEN_SECONDS = (0.1, 5.0)
@@ -178,13 +179,15 @@ class Link:
         """Whether a signal handler's exception interrupted a system call that sends. The number of sent bytes is then
         unknown, so the link must close the connection."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
-        """The time (seconds) for which recorded events (chunks) wait until the collector answers the announcement."""
+        """The time (seconds) for which recorded events (chunks) wait until the collector answers the announcement of
+        the session."""
         self._awaiting = False
-        """Whether recorded events (chunks) currently wait until the collector has answered the announcement."""
+        """Whether recorded events (chunks) currently wait until the collector has answered the announcement of the
+        session."""
         self._waited = False
         self._nobody = False
-        """Whether the kernel reported for the last datagram that no process listens at the address. Then the link sends
-        only announcements."""
+        """Whether the kernel reported for the last datagram that no process listens at the address. If so, the link
+        sends only announcements of the session."""
         self._retry = Backoff(*_RETRY_SECONDS)
         self._listen = Backoff(*_LISTEN_SECONDS)
 
@@ -242,11 +245,12 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """End the pauses before the next attempt to connect and before the next question to the collector."""
+        """End the pauses before the next attempt to connect and before the next request to the collector to state which
+        events are durable."""
         self._retry.at = 0.0
         self._questions.hurry()
         if not self._waited and self.is_open and self.transport.datagrams:
-            # Ask again soon: the link has asked few questions so far, and they may be lost.
+            # Request an answer again soon: the link has sent few requests so far, and all of them may be lost.
             self._waited = True
             self._contact.greeted_at = self._now()
 
@@ -276,7 +280,8 @@ class Link:
             self.gather()
             self._losses.close_unsent()
             self._send_goodbye_early()
-        # The goodbye does not count the unanswered events as discarded, since they may have arrived.
+        # Count the unanswered events as discarded only now: the goodbye (the packet that ends the session) does not
+        # count them, since they may have arrived.
         self._losses.close_unanswered()
         self.queue.clear()
         return late
@@ -317,15 +322,15 @@ class Link:
             held = self._holds_back()
             room = size
             if not introduced and self._introductions.is_due(held=held):
-                # Announce the session in the same datagram.
+                # Announce the session in the same datagram as the events.
                 announcement = self.dialogue.announcement()
                 queue.first_packet(announcement)
                 room += len(announcement)
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
-            # If an event is too long to share a datagram with the announcement, the announcement is sent first, in a
-            # datagram of its own.
+            # If an event is too long to share a datagram with the announcement of the session, the announcement is sent
+            # first, in a datagram of its own.
             introduced = not transport.datagrams or queue.announces_alone
             times -= 1
             if not self._send(pieces):
@@ -369,7 +374,7 @@ class Link:
         self._torn = False
         return taken > 0
 
-    # The following methods open and break the connection.
+    # The following methods open the connection, and close it when it is broken.
 
     def missed(self, error: OSError) -> None:
         self._contact.note(error)
@@ -416,7 +421,8 @@ class Link:
             self._retry.grow(now)
 
     def _find_nobody(self, error: OSError) -> None:
-        """Record that no process listens, as an earlier datagram showed. From now on, chunks must wait."""
+        """Record that no process listens at the address, as the kernel has reported about an earlier datagram. From now
+        on, recorded events must wait."""
         self._contact.note(error)
         self._introductions.begin()
         now = self._contact.greeted_at = self._now()
@@ -428,7 +434,7 @@ class Link:
             self._nobody = True
             self._retry.grow(now)
 
-    # The following methods send announcements and questions, and read answers.
+    # The following methods announce the session, request answers of the collector, and read the answers.
 
     def _announce(self, now: float) -> None:
         """Announce the session again in a datagram, if this is due. Request an answer if events have been unsettled
@@ -473,8 +479,8 @@ class Link:
         return due
 
     def _send_goodbye_early(self) -> None:
-        """Send the goodbye (the packet that ends the session) before all events are settled, so that the collector may
-        know which events are missing."""
+        """Over UDP, send the goodbye (the packet that ends the session) before all events are settled (durable or
+        lost), so that the collector may know which events are missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
                 with suppress(OSError):

@@ -152,7 +152,7 @@ def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
 
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""Stream numbers that mark the packets about the session itself, which are not recorded events."""
+"""Stream numbers for packets about the session itself, which contain no recorded events."""
 
 _OVERHEAD_BYTES = 256
 """Approximate memory (bytes) of a kept chunk in addition to its data."""
@@ -162,11 +162,11 @@ _UNREACHABLE_MAX = 64
 further ranges."""
 
 _SPANS_MAX = 64
-"""Maximum number of acknowledged spans that the queue remembers for each stream."""
+"""Maximum number of acknowledged ranges of event numbers that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of ranges of each stream in which a collector may have given up events. Further ranges are merged:
-such ranges stay missing at another collector, which accepts later events of a stream only behind a few missing
+"""Maximum number of ranges of each stream in which a collector may have given up events. Further ranges are merged,
+because these ranges stay missing at another collector, which accepts later events of a stream only behind a few missing
 ranges."""
 
 _PIECES_MAX = 512
@@ -183,7 +183,8 @@ class _Item:
         self.at = at
         """The position (bytes) of the chunk's end."""
         self.turn = -1
-        """The turn (number) of the last announcement that was sent before the chunk; -1 if the chunk was never sent."""
+        """The number (turn) of the last announcement of the session that was sent before the chunk; -1 if the chunk was
+        never sent."""
         self.since = 0.0
         """The time at which the chunk was last sent (seconds, on the link's clock)."""
         self.repeated = False
@@ -207,7 +208,7 @@ class Queue:
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
         """Keep at most `room` bytes, and call `release(size)` for each chunk that is dropped. `late` is the number of
-        announcements that may arrive before an event although they were sent after the event."""
+        announcements of the session that may arrive before an event although they were sent after the event."""
         self.keep = True
         """Whether the client asks the collector which events are durable."""
         self.put_bytes = 0
@@ -327,8 +328,8 @@ class Queue:
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement with the number
-        `turn`."""
+        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement of the session
+        with the number `turn`."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -369,11 +370,11 @@ class Queue:
     def settle(self, answer: Answer, given_up: Iterable[int] = ()) -> tuple[bool, Sequence[Range]]:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
-        A chunk is missing if it was sent before the answered announcement and has not arrived, or has events in a hole
-        (a range that the answer reports as missing) and was not sent again. The durable beginning of a chunk is
-        released, so that each connection makes progress. In the streams `given_up`, the collector also acknowledges
-        events that it has given up; these are not durable. Return whether any event was missing, and the ranges of lost
-        events that the queue no longer keeps.
+        A chunk is missing if it was sent before the announcement of the session that is answered and has not arrived,
+        or has events in a hole (a range that the answer reports as missing) and was not sent again. The durable
+        beginning of a chunk is released, so that each connection makes progress. In the streams `given_up`, the
+        collector also acknowledges events that it has given up; these are not durable. Return whether any event was
+        missing, and the ranges of lost events that the queue no longer keeps.
         """
         doubts = self._doubt_below
         doubts |= {s: max(answer.below.get(s, 0), doubts.get(s, 0)) for s in given_up}
@@ -454,8 +455,8 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again that were sent before the announcement with the number `before`, in the order of
-        recording."""
+        """Send all chunks again that were sent before the announcement of the session with the number `before`, in the
+        order of recording."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
@@ -486,8 +487,8 @@ class Queue:
         return lost
 
     def lose_handed(self) -> None:
-        """Record the loss of an unknown event that the queue does not keep. Assume the last one that the kernel has
-        accepted."""
+        """Record the loss of an unknown event that the queue does not keep. Assume that it is the last event that the
+        kernel has accepted."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
@@ -582,7 +583,7 @@ def _insert(spans: _Spans, first: int, next_: int) -> None:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole (a range of missing events) that are in none of the given spans. The spans must be
+    """Yield the parts of a hole (a range of missing events) that are in none of the ranges `spans`. These must be
     sorted."""
     at = hole.first
     for first, next_ in spans:

@@ -35,7 +35,8 @@ REASONS = (
 )  # fmt: skip
 
 DOUBT = [-1, 0]
-"""Marker in a stream's list of discarded events (`holes`): there may be numbers that neither a packet nor the list has."""
+"""Entry in a stream's list of discarded events (`holes`). It states that some event numbers may be neither in a packet
+nor in the list."""
 
 _NUMBERS_END = 2**62
 """Sequence number that no stream can reach."""
@@ -144,7 +145,7 @@ class Memory:
                 self._free += self._released.pop()
             least = size - lane.room
             share = min(self._chunk, self._limit // (_SHARES * lanes))
-            # The caller has already checked that the packet is not longer than the longest one.
+            # The caller has already checked that the packet is not longer than allowed.
             grant = min(self._free, max(least, min(share, self._longest - lane.room)))
             if grant < least:
                 return False
@@ -530,7 +531,7 @@ class Recorder:
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
-                miss()  # Count the event for the next session, because the goodbye did not count it.
+                miss()  # Count the event for the next session: the goodbye (the end of this session) did not count it.
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)

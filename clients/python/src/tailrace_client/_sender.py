@@ -144,7 +144,7 @@ class Sender:
         self._lock = SignalSafeLock()
         self._opening = SignalSafeLock()
         """Lock of the thread that opens the transport: on a second connection, data could be sent before the
-        announcement."""
+        announcement of the session."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -230,7 +230,8 @@ class Sender:
         ended = done = self._end_all(deadline)
         self._link.recorder.close()
         if ended and self._link.has_more:
-            # Another thread has emitted events after the goodbye, so send them and another goodbye.
+            # Another thread has emitted events after the goodbye (the packet that ends the session), so send these
+            # events and another goodbye.
             done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)
@@ -489,7 +490,8 @@ _is_forked = False
 after_fork: list[Callable[[], None]] = []
 """Further functions to call in a forked child, after the senders were reset."""
 at_exit: list[Callable[[], None]] = []
-"""Further functions to call at the exit, after open senders have sent their goodbyes."""
+"""Further functions to call at the exit, after open senders have sent their goodbyes (the packets that end
+sessions)."""
 
 
 def _forked() -> None:

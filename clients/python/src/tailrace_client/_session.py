@@ -148,7 +148,8 @@ class Dialogue(Protocol):
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Return the packets that end the session (the goodbye). Each has at most about `size` bytes."""
+        """Return the packets that end the session (together called the goodbye). Each packet has at most about `size`
+        bytes."""
         ...
 
     def hear(
@@ -177,7 +178,8 @@ class Session:
     ) -> None:
         """Begin a session. `epoch` is the time of tick 0 (Unix ns), or None for a clock without relation to wall time.
         `ticks` returns the time since tick 0 (ns). `asks` states whether the client asks the collector for answers.
-        `cost` returns what a number of events has cost the program, for the goodbye."""
+        `cost` returns what a number of events has cost the program, which the client states in the goodbye (the packet
+        that ends the session)."""
         self.id = os.urandom(16).hex()
         """Secret id of the session. Any process that knows it can continue the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
@@ -185,7 +187,8 @@ class Session:
         self.asks = asks
         self.turn = 0
         self.answered = -1
-        """The number (turn) of the latest announcement that the collector has answered; -1 before the first answer."""
+        """The number (turn) of the latest announcement of the session that the collector has answered; -1 before the
+        first answer."""
         self._epoch, self._ticks = epoch, ticks
         self._cost = cost
         self._stated: tuple[int, dict[str, object]] = (-1, {})
@@ -206,7 +209,8 @@ class Session:
             self._fields |= {"clock": "logical", "ticks_per_second": 10**9}
 
     def announcement(self) -> bytes:
-        """Return the packets that announce this session: the epoch packet and the announcement."""
+        """Return the packets that announce this session: the packet with the time of tick 0, and the announcement
+        itself."""
         fields = {"session": self.id, "turn": self.turn, "acknowledge": self.asks, **self._fields}
         if self._ticks is not None:
             fields["now"] = self._ticks()
@@ -229,7 +233,8 @@ class Session:
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Yield packets of about `size` bytes that form the goodbye, with the next event number of each stream."""
+        """Yield packets of about `size` bytes that form the goodbye (the end of the session). They contain the next
+        event number of each stream."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 400) // 26))
         streams = sorted(numbers.items())
         last = max(0, len(streams) - 1) // each

@@ -35,10 +35,10 @@ class Backoff:
 
 
 _SECONDS = (0.3, 5.0)
-"""Minimum and maximum pause (seconds) between questions to the collector about unsettled events (neither known to be
-durable nor lost). The pause doubles while no answer arrives."""
+"""Minimum and maximum pause (seconds) between requests to the collector to state which events are durable. They are
+sent while events are unsettled (neither known to be durable nor lost). The pause doubles while no answer arrives."""
 _FIRST_SECONDS = 0.1
-"""Pause (seconds) between questions to the collector until it has answered for the first time."""
+"""Pause (seconds) between requests to the collector for an answer until it has answered for the first time."""
 _REMIND_SECONDS = 10.0
 """Interval (seconds) at which the client announces its session again: datagrams get lost, and collectors restart."""
 
@@ -60,7 +60,7 @@ class Questions:
         self._pause.shorten()
 
     def hurry(self) -> None:
-        """Make a question to the collector due at once, because the program waits for an answer."""
+        """Let the client request an answer of the collector at once, because the program waits for the answer."""
         self._hurried = True
 
     def asked(self, now: float) -> None:
@@ -68,8 +68,9 @@ class Questions:
         self._pause.grow(now)
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
-        """Return whether a question to the collector is due. `oldest` is the time since which an event has been
-        unsettled. `first` states that the client waits for the first answer of a collector, but not for long yet."""
+        """Return whether the client must now ask the collector which events are durable. `oldest` is the time since
+        which an event has been unsettled (neither known to be durable nor lost). `first` states that the client waits
+        for the first answer of a collector, but not for long yet."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
@@ -119,8 +120,8 @@ but reads nothing would otherwise fill the queue."""
 
 
 class Losses:
-    """Removes events from the queue that are lost, refused or given up, counts them as discarded in the recorder, and
-    queues the reports about them."""
+    """Removes events from the queue that are lost on the way, refused by the kernel, or given up by the collector.
+    Counts these events as discarded in the recorder, and queues the reports about them."""
 
     def __init__(self, queue: Queue, recorder: ChunkSource, dialogue: Dialogue) -> None:
         self._queue, self._recorder, self._dialogue = queue, recorder, dialogue
@@ -188,7 +189,8 @@ class Losses:
         )
 
     def report(self, now: float) -> None:
-        """Queue a report of all counts, unless no count has changed, the last report is recent, or many packets wait."""
+        """Queue a report of how many events were discarded for each reason. Queue none if no count has changed, the
+        last report is recent, or many packets wait."""
         discarded = dict(self._recorder.discarded)
         has_room = self._queue.waiting_packets < WAITING_PACKETS_MAX
         is_new = discarded != self._reported and any(discarded.values())
@@ -199,8 +201,9 @@ class Losses:
                 self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> set[int]:
-        """Count the events that the collector has given up, and the events of streams that it does not check. Return
-        the streams of which the collector has given up more events than before."""
+        """Count as discarded the events that the collector has given up (it waits for them no longer), and the events
+        of streams that the collector does not check. Return the streams of which the collector has given up more events
+        than before."""
         grown = set()
         for stream, events in answer.given_up.items():
             more = events - self._given_up.get(stream, 0)
@@ -259,9 +262,9 @@ class Farewell:
         """Whether the requested goodbye (the last packet of a session) was not sent yet. Until then, an answer belongs
         to an earlier goodbye."""
         self.wanted = False
-        """Whether a goodbye was requested, and the format has a packet for the end of a session."""
+        """Whether a goodbye (a packet that ends the session) was requested, and the format has such a packet."""
         self.answered = False
-        """Whether the collector has answered the requested goodbye."""
+        """Whether the collector has answered the requested goodbye, the packet that ends the session."""
         self.numbers: Mapping[int, int] = {}
         """For each stream, the number of its next event as stated in the latest goodbye, the packet that ends the
         session."""

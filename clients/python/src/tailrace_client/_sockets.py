@@ -49,7 +49,7 @@ class _Connection(SocketTransport):
         return connection.sendmsg(pieces, (), NO_SIGNAL)
 
     def _worded(self, error: OSError) -> OSError:
-        """Return the same error with a message that users understand."""
+        """Return the error to raise in place of `error`, with a message that users understand."""
         return error
 
     def receive(self) -> bytes:

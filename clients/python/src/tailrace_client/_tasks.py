@@ -22,7 +22,7 @@ next_task = count(1).__next__
 
 
 class Substreams:
-    """Assigns substreams to the tasks of one loop."""
+    """Assigns substream numbers to the tasks of one event loop."""
 
     def __init__(self) -> None:
         self._free: list[int] = []

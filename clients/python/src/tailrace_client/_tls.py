@@ -108,7 +108,7 @@ class Tls(Tcp):
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
         with _Inside(wait=True):
-            connection.sendall(first)  # OpenSSL takes no flags
+            connection.sendall(first)  # over TLS, a send takes no flags
 
     def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
         size, some = 0, []

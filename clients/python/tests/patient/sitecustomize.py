@@ -1,8 +1,9 @@
-"""Let the exit of a program wait a minute for the collector, and not a second. Python imports this module at its start.
+"""Let the exit of a program wait a minute for the collector, instead of a second. Python imports this module when it
+starts.
 
-A busy machine may need more than a second, and a test must not depend on that. The program decides when it imports the
-client, because exit functions run in the reverse order of their registration. So the module changes the client's
-times during the import.
+A busy machine may need more than a second, and the result of a test must not depend on this. A test's program decides
+when it imports the client, because exit functions run in the reverse order of their registration. Therefore this module
+changes the client's times while the client is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from importlib.abc import MetaPathFinder
 
 
 class Patience(MetaPathFinder):
-    """Finds the client's sender, once, and changes its times when it has been executed."""
+    """An import hook that finds the client's module `sender`, once, and changes its times after the module was
+    executed."""
 
     def find_spec(self, name, path, target=None):
         if name != "tailrace_client._sender":
