@@ -303,13 +303,15 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return those single spans that overlap the drawn window, with their times (ns)."""
+    """Return those single spans that overlap the drawn window, with their times (ns). A span of a sample counts for
+    `events` spans of its duration."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
     seen = (begin >= 0) & (begin < scales.end[of])
     seen &= longs.open | (begin >= scales.begin[of]) | (end > scales.begin[of])
-    busy = np.where(longs.open, 0, end - begin)
+    length = np.where(longs.open, 0, end - begin)
+    busy = np.minimum(length, MOST // longs.events) * longs.events
     return Drawn(longs, begin, end, busy, np.zeros(longs.rows, np.bool_)).take(seen)
 
 

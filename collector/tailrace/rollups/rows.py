@@ -82,12 +82,13 @@ class RowSample(NamedTuple):
         return f"{chosen.format(self.inside)} AND (time >= {self.opens} OR {earlier})"
 
     def weighed(self, pieces: Pieces) -> Pieces:
-        """Return sampled rows, each with a weight of `inside`, the number of rows for which a row that begins in the
-        window stands."""
-        if self.inside == 1:
+        """Return sampled rows, each with a weight: the number of rows for which it stands."""
+        if self.before == 1:
             return pieces
-        busy = np.minimum(pieces.busy, FARTHEST // self.inside) * self.inside
-        return pieces._replace(events=pieces.events * self.inside, busy=busy)
+        early = False if self.opens is None else pieces.spot < self.opens
+        weight = np.where(early, self.before, self.inside)
+        busy = np.minimum(pieces.busy, FARTHEST // weight) * weight
+        return pieces._replace(events=pieces.events * weight, busy=busy)
 
 
 WHOLE = RowSample()
