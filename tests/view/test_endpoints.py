@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from bisect import bisect
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -265,9 +266,13 @@ def check_profile(desk, ask, since, until):
     )
     timed = [(e["time"], e["duration"]) for e in expected if e["time"] is not None]
     width, begin = int(found["width"]), whole_number(found["from"])
+    edges = [int(edge) for edge in found["edges"]]
     assert Counter(
         dict(zip(zip(found["columns"], found["rows"], strict=True), found["counts"], strict=True))
-    ) == Counter(((time - begin) // width, max(length, 0).bit_length()) for time, length in timed)
+    ) == Counter(
+        ((time - begin) // width, bisect(edges, max(length, 0)) - 1) for time, length in timed
+    )
+    check_losses(desk, found, since, until)
     graph = desk.ask("flame", from_=since, to=until)
     roots = sum(int(node["total"]) for node in graph["nodes"] if node["parent"] is None)
     assert roots == sum(int(node["self"]) for node in graph["nodes"])
@@ -277,6 +282,30 @@ def check_profile(desk, ask, since, until):
         f"SELECT count(*) AS n FROM spans WHERE NOT open AND duration IS NOT NULL AND {over}",  # noqa: S608 - ours
     )
     assert sum(node["count"] for node in graph["nodes"]) == counted[0]["n"]
+
+
+def check_losses(desk, found, since, until):
+    """Each gap that is left is in columns of the heat map, or counted elsewhere."""
+    gaps = desk.ask("gaps", from_=since, to=until, limit=10_000)["gaps"]
+    axes = {(e["source"], e["session"]): e["axis"] for e in desk.ask("lanes")["lanes"]}
+    begin, end, width = whole_number(found["from"]), whole_number(found["to"]), int(found["width"])
+    lossy, elsewhere = set(), 0
+    for each in gaps:
+        times = each["begins"], each["ends"]
+        on_axis = axes.get((each["source"], each["session"])) == "wall" and None not in times
+        low, high = map(int, times) if on_axis else (0, 0)
+        if each["remaining"] == 0:
+            continue
+        if begin is None or end == begin or not on_axis or high < begin or low >= end:
+            elsewhere += 1
+            continue
+        lossy |= {
+            n for n in range((end - begin) // width)
+            if low < begin + (n + 1) * width and high >= begin + n * width
+        }  # fmt: skip
+    lacking = found["whole"]["unknown"] or any(found["whole"]["missing"].values())
+    expected = (sorted(lossy), elsewhere) if lacking else ([], 0)
+    assert (found["lossy"], found["elsewhere"]) == expected
 
 
 def check_search(desk, ask, since, until):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
+from math import ceil, floor, log2
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
     from tailrace.query.engine import Engine
 
 
+ROWS = 48
+"""Minimum number of rows of a heat map, before rows narrower than 1 ns are merged."""
+
+ROWS_MAX = 96
+OCTAVE_ROWS = 8
+"""Number of rows for each factor of two between the shortest and the longest duration, if that is between `ROWS` and
+`ROWS_MAX` rows. A row is then 9 % wide."""
+
+NARROWEST = 1.1
+"""Least ratio of the highest to the lowest edge of a heat map. Durations that differ less fill only a part of it."""
+
+
 class Cell(NamedTuple):
     """One cell of a heat map: the number of spans that began in one range of time and have one range of durations."""
 
@@ -33,39 +46,74 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """A heat map without its empty cells. Column n begins at `since` + n * `width` (ns). Open spans are in no cell."""
+    """A heat map without its empty cells. It has `columns` columns; column n begins at `since` + n * `width` (ns). Row n
+    has durations (ns) from `edges[n]` to less than `edges[n + 1]`. Open spans are in no cell."""
 
     since: int | None
     width: int
+    columns: int
+    edges: list[int]
     cells: list[Cell]
     open: int
+
+    def overlapped(self, begin: int | None, end: int | None) -> range:
+        """Return the columns that overlap a time from `begin` to `end` (ns, inclusive): none if a bound is None."""
+        if self.since is None or begin is None or end is None:
+            return range(0)
+        first, last = ((time - self.since) // self.width for time in (begin, end))
+        return range(max(first, 0), min(last + 1, self.columns))
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
     """Return a heat map of the spans in a window (only those with the name `name`, unless it is None), in at most
-    `columns` ranges of time. Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans
-    without a wall time or without a duration in ns are in no cell."""
+    `columns` ranges of time. The rows divide the range of the durations evenly on a logarithmic scale. If durations of
+    at most 0 ns occur, a first row from 0 has them. Spans without a wall time or without a duration in ns are in no
+    cell."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
-    bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
-    ((first, last),) = engine.rows(bounds, chosen.values)
+    ended = "NOT open AND duration IS NOT NULL AND time IS NOT NULL"
+    longer = f"FILTER ({ended} AND duration > 0)"
+    bounds = (
+        f"SELECT min(time), max(time), min(duration) {longer}, max(duration) {longer}, count(*) FILTER (open)"  # noqa: S608 - our own words
+        f" FROM spans WHERE {chosen.sql}"
+    )
+    ((first, last, shortest, longest, still_open),) = engine.rows(bounds, chosen.values)
     since = first if window.since is None else window.since
     if since is None or last is None:
-        return HeatMap(since, 1, [], 0)
+        return HeatMap(since, 1, 0, [], [], 0)
     until = last + 1 if window.until is None else window.until
     width = max(-(-(until - since) // columns), 1)
-    # `log2` of a large number may be rounded up to the next integer, so the SQL compares the duration with the power of
-    # two.
+    edges = _edges(shortest or 1, longest or 1)
+    steps = (len(edges) - 1) / log2(edges[-1] / edges[0])
+    time = "time" if until - since < 2**63 else "time::HUGEINT"
+    # Near an edge, the logarithm may be rounded to the wrong side, so the SQL compares the duration with the edge.
     sql = (
-        "SELECT cell, CASE WHEN duration > 0 THEN 1 + power - (1::HUGEINT << power > duration)::INT ELSE 0 END, count(*)"  # noqa: S608 - our own words
-        " FROM (SELECT ((time::HUGEINT - ?) // ?)::BIGINT AS cell, duration,"
-        " floor(log2(greatest(duration, 1)))::INT AS power FROM spans"
-        f" WHERE NOT open AND duration IS NOT NULL AND time IS NOT NULL AND {chosen.sql}) GROUP BY 1, 2 ORDER BY 1, 2"
+        "SELECT cell, CASE WHEN duration <= 0 THEN -1 WHEN abs(row - round(row)) > 1e-6 THEN floor(row)::INT"  # noqa: S608 - our own words
+        " ELSE round(row)::INT - (edges[round(row)::INT + 1] > duration)::INT END, count(*)"
+        f" FROM (SELECT (({time} - ?) // ?)::INT AS cell, duration, {edges}::HUGEINT[] AS edges,"
+        f" log2(greatest(duration, 1) / {edges[0]}::DOUBLE) * {steps!r}::DOUBLE AS row FROM spans"
+        f" WHERE {ended} AND {chosen.sql}) GROUP BY 1, 2 ORDER BY 1, 2"
     )
-    cells = [Cell(*row) for row in engine.rows(sql, (since, width, *chosen.values))]
-    counting = f"SELECT count(*) FROM spans WHERE open AND {chosen.sql}"  # noqa: S608 - our own words
-    ((still_open,),) = engine.rows(counting, chosen.values)
-    return HeatMap(since, width, cells, still_open)
+    found = list(engine.rows(sql, (since, width, *chosen.values)))
+    # If several rows begin at the same nanosecond, only the last one can have spans.
+    kept = sorted({0, *edges} if any(row < 0 for _, row, _ in found) else set(edges))
+    cells = [
+        Cell(cell, kept.index(0 if row < 0 else edges[row]), spans) for cell, row, spans in found
+    ]
+    return HeatMap(since, width, -(-(until - since) // width), kept, cells, still_open)
+
+
+def _edges(shortest: int, longest: int) -> list[int]:
+    """Return increasing durations (ns), which begin the rows of a heat map, and the end of the last row. Neighbours may
+    be equal."""
+    low, high = shortest, longest + 1
+    if high < low * NARROWEST:
+        middle = (low + high) / 2
+        low = max(min(low, floor(middle / NARROWEST**0.5)), 1)
+        high = max(high, ceil(middle * NARROWEST**0.5))
+    octaves = log2(high / low)
+    rows = min(max(ROWS, round(OCTAVE_ROWS * octaves)), ROWS_MAX)
+    return [low, *(ceil(low * 2 ** (octaves * row / rows)) for row in range(1, rows)), high]
 
 
 ATTRIBUTES = "attributes."

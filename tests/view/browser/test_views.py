@@ -112,6 +112,37 @@ def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, 
     ]  # fmt: skip
 
 
+def test_durations_show_where_events_are_missing(viewer_of, open_page, tmp_path):
+    """Spans of 9 to 12 ms begin each second. Events are missing after 40 of 100 seconds, for 20 seconds, and from a
+    session whose times are unknown."""
+    starts = [at for at in range(101) if not 40 < at < 60]
+    rows = [clocked(epoch=EPOCH), clocked(session="b")]
+    rows += [
+        row(name="step", seq=at, offset=at, start=at * SECOND, end=at * SECOND + (at * 7 % 4 + 9) * 10**6)
+        for at in starts
+    ]  # fmt: skip
+    rows += [gap(19, 41, offset=41), gap(5, 1, session="b", offset=1)]
+    page = open_page(viewer_of("--store", make(tmp_path / "store", rows)), "#/statistics")
+    title = "Durations of step over time, 82 spans of 9 ms to 12 ms; events are missing in 41 of 200 columns"
+    canvas = page.page.get_by_role("img", name=title)
+    page.until(canvas.count, "the heat map")
+    legend = page.text("section[aria-label=Durations] .legend")
+    assert "events are missing" in legend
+    assert "1 gap at other or unknown times" in legend
+    page.page.wait_for_timeout(300)
+    lossy = page.lossy_columns("section[aria-label=Durations] canvas")
+    box = canvas.bounding_box()
+    plot = box["width"] - 72
+    assert lossy[0] == pytest.approx(72 + 0.396 * plot, abs=plot / 100)
+    assert lossy[-1] == pytest.approx(72 + 0.594 * plot, abs=plot / 100)
+    place = {"x": lossy[len(lossy) // 2], "y": 245}
+    canvas.hover(position=place)
+    page.until_text("section[aria-label=Durations] .tip", "events are missing here")
+    canvas.click(position=place)
+    page.until(lambda: page.hash.startswith("/timeline?from="), "the timeline")
+    assert page.hash.endswith("&q=step")
+
+
 def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
     one, other = (each["session"] for each in runs(runs_viewer))
     page = open_page(

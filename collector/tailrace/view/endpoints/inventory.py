@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from math import inf
 from operator import gt, itemgetter, lt
 from typing import Any, Literal
 
@@ -24,13 +23,13 @@ from tailrace.store.notes import Note
 from tailrace.view import wire
 from tailrace.view.answers import cut, from_attributes, from_row, whole
 from tailrace.view.endpoints.sql import LIMITS, ROWS
+from tailrace.view.endpoints.timeline import gaps_within
 from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import (
     NewNote,
     OfGaps,
     OfNextGap,
     OfNothing,
-    OfSelection,
     OfSessions,
     OfStreams,
     OldNote,
@@ -209,7 +208,7 @@ def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
     """Serve the gaps that may lie within a range of time. A gap whose time is unknown may lie within any range."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
-    within = _within(lease, asked)
+    within = gaps_within(lease, asked)
     within.sort(key=lambda each: (each.begin is not None, each.begin or 0))
     return wire.Gaps(
         version=snapshot.version,
@@ -223,7 +222,7 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
     """Serve the first gap that begins after a time or, with `backwards`, the last one before it, if there is one."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
-    within = _within(lease, asked)
+    within = gaps_within(lease, asked)
     if asked.axis:
         sessions = lease.timeline().on(asked.axis)
         within = [each for each in within if each.gap.place[:2] in sessions]
@@ -237,18 +236,6 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
         total=len(there),
         gaps=[] if chosen is None else [_gap(chosen[1])],
     )
-
-
-def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    placed = asked.placed(lease.snapshot().engine)
-    since = -inf if asked.from_ is None else asked.from_
-    until = inf if asked.to is None else asked.to
-    return [
-        each
-        for each in lease.timeline().gaps
-        if asked.concerns(*each.gap.place, placed)
-        and (each.begin is None or each.end is None or (each.end >= since and each.begin < until))
-    ]
 
 
 def _gap(each: PlacedGap) -> wire.ShownGap:

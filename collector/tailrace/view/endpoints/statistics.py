@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 from msgspec import structs
@@ -16,6 +17,7 @@ from tailrace.analysis.noise import judged
 from tailrace.analysis.statistics import (
     FIGURES,
     GroupKey,
+    HeatMap,
     SpanStatistics,
     heat_map,
     parse,
@@ -23,6 +25,7 @@ from tailrace.analysis.statistics import (
 )
 from tailrace.errors import UnknownError
 from tailrace.query.output import FORMULA
+from tailrace.rollups.snapshot import WALL
 from tailrace.view import wire
 from tailrace.view.answers import (
     CSV,
@@ -33,6 +36,7 @@ from tailrace.view.answers import (
     from_row,
     whole,
 )
+from tailrace.view.endpoints.timeline import gaps_within
 from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfComparison, OfDurations, OfFlame, OfSelection, OfStatistics
 from tailrace.view.wire import DecimalText, Ns
@@ -157,16 +161,21 @@ class Flame(wire.WholeAnswer, kw_only=True):
 class HeatMapAnswer(wire.WholeAnswer, kw_only=True):
     """A heat map: how many spans began in which range of time, and how long they took.
 
-    Columns are ranges of time, each `width` ns wide; the first begins at `from`. Rows are ranges of durations: row 0 is
-    0 ns, and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` are lists with one item for each cell that
-    is not empty. `open` counts spans without an end."""
+    Columns are ranges of time, each `width` ns wide, from `from` to `to`. Rows are ranges of durations: row n is from
+    `edges[n]` to less than `edges[n + 1]` ns. `columns`, `rows` and `counts` are lists with one item for each cell that
+    is not empty. `open` counts spans without an end. `lossy` lists the columns in which events may be missing.
+    `elsewhere` counts the gaps that lie in none of the columns, or at an unknown time."""
 
     from_: Ns | None = msgspec.field(name="from")
+    to: Ns | None
     width: Ns
+    edges: list[Ns]
     columns: list[int]
     rows: list[int]
     counts: list[int]
     open: int
+    lossy: list[int]
+    elsewhere: int
 
 
 HEADINGS = (
@@ -238,16 +247,39 @@ def durations(lease: SnapshotLease, asked: OfDurations) -> HeatMapAnswer:
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     counted = heat_map(snapshot.engine, asked.window, asked.name, asked.columns)
+    lacking = found.unknown or any(found.missing.values())
+    lossy, elsewhere = _losses(lease, asked, counted) if lacking else ([], 0)
+    since = counted.since
     return HeatMapAnswer(
         version=snapshot.version,
         whole=whole(found),
-        from_=decimal(counted.since),
+        from_=decimal(since),
+        to=decimal(None if since is None else since + counted.width * counted.columns),
         width=str(counted.width),
+        edges=[str(edge) for edge in counted.edges],
         columns=[cell.column for cell in counted.cells],
         rows=[cell.row for cell in counted.cells],
         counts=[cell.spans for cell in counted.cells],
         open=counted.open,
+        lossy=lossy,
+        elsewhere=elsewhere,
     )
+
+
+def _losses(lease: SnapshotLease, asked: OfDurations, counted: HeatMap) -> tuple[list[int], int]:
+    """Return the columns of a heat map that overlap gaps, and the number of gaps that overlap none."""
+    timed = lease.timeline().on(WALL)
+    steps, elsewhere = [0] * (counted.columns + 1), 0
+    for gap, begin, end, _ in gaps_within(lease, asked):
+        if gap.remaining == 0:
+            continue
+        columns = counted.overlapped(begin, end) if gap.place[:2] in timed else range(0)
+        if columns:
+            steps[columns.start] += 1
+            steps[columns.stop] -= 1
+        else:
+            elsewhere += 1
+    return [column for column, gaps in enumerate(accumulate(steps)) if gaps], elsewhere
 
 
 _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', 'heal') AND {}"

@@ -8,6 +8,7 @@ computes an event's time from the tick at which the event begins (`tailrace.time
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.frame import frame as of_window
-from tailrace.rollups.gaps import SeenGap
+from tailrace.rollups.gaps import PlacedGap, SeenGap
 from tailrace.rollups.scale import Range, first_tick
 from tailrace.rollups.snapshot import WALL, LaneKey, TimelineLane
 from tailrace.rollups.stretches import stretches
@@ -27,7 +28,7 @@ from tailrace.timeline import SessionClock
 from tailrace.view import wire
 from tailrace.view.answers import bounded, cut, from_attributes, from_row, members, whole
 from tailrace.view.leases import SnapshotLease
-from tailrace.view.questions import OfEmptyTime, OfFrame, OfLanes, OfRow, OfSearch
+from tailrace.view.questions import OfEmptyTime, OfFrame, OfLanes, OfRow, OfSearch, OfSelection
 
 NAME_MAX = 300
 """Maximum length (characters) of a name in the answer of `frame`.
@@ -131,6 +132,19 @@ def _gap(each: SeenGap, zero: int) -> wire.FrameGap:
         end=None if each.end is None else each.end - zero,
         placed=each.first.placed if single else None,
     )
+
+
+def gaps_within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
+    """Return the gaps that may concern the selected rows, with all gaps whose time is unknown."""
+    placed = asked.placed(lease.snapshot().engine)
+    since = -inf if asked.from_ is None else asked.from_
+    until = inf if asked.to is None else asked.to
+    return [
+        each
+        for each in lease.timeline().gaps
+        if asked.concerns(*each.gap.place, placed)
+        and (each.begin is None or each.end is None or (each.end >= since and each.begin < until))
+    ]
 
 
 _EVENT = 'source, session, "offset", stream, substream, kind, name, category, time, duration, open'

@@ -13,7 +13,7 @@ const TILE = 8;
 let hatch = null;
 
 /** Return the hatch as a pattern, made anew when colours have changed. */
-function pattern(pen) {
+export function pattern(pen) {
   const palette = colours();
   if (hatch?.palette === palette) return hatch.made;
   const ratio = devicePixelRatio;

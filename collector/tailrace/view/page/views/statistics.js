@@ -9,7 +9,7 @@ import { Grid, listed } from "../parts/grid.js";
 import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
-import { count, cut, figureOf, isWide, length, moment } from "../parts/text.js";
+import { count, cut, figureOf, isWide, length } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 
 const LIMIT = 5000;
@@ -24,7 +24,7 @@ class Statistics {
     this._asks = { table: new Latest(), flame: new Latest(), heat: new Latest() };
     this._groups = [];
     this._flame = new Flame({ picked: (name) => this._pick(name) });
-    this._heat = new Heat({ picked: (from, to) => frame.address.go("timeline", { from, to, q: this._params.name, ...this._filters }) });
+    this._heat = new Heat({ picked: (from, to) => frame.address.go("timeline", { ...this._filters, from, to, q: this._params.name }) });
     this._range = h("div");
     this._places = new Places(frame.store, params, (changes) => frame.address.go("statistics", { ...this._params, ...changes }));
     this._mark = h("span");
@@ -46,7 +46,7 @@ class Statistics {
         h("header", {}, h("h2", {}, "Spans"), h("label", { class: "field" }, "by ", this._keys[0]), h("label", { class: "field" }, "and ", this._keys[1]), this._mark, this._csv),
         this._table),
       h("section", { class: "panel", "aria-label": "Flame graph" }, h("header", {}, h("h2", {}, "Whose time it is"), h("span", { class: "note" }, "callers above, callees below; click to look closer")), this._flameBox),
-      h("section", { class: "panel", "aria-label": "Durations" }, h("header", {}, this._heatTitle, h("span", { class: "note" }, "darker: more spans; click a column to see it in the timeline")), this._heatBox)));
+      h("section", { class: "panel", "aria-label": "Durations" }, h("header", {}, this._heatTitle, h("span", { class: "note" }, "click a column to see it in the timeline")), this._heatBox)));
     this.update(params);
   }
 
@@ -145,9 +145,8 @@ class Statistics {
     try {
       const answer = await this._asks.heat.ask("durations", { ...this._filters, name });
       if (!answer) return;
-      const data = durationsOf(answer, name);
-      fill(this._heatBox, data ? this._heat.element : h("p", { class: "body note" }, "No span of this name has ended on a clock that is tied to wall time."));
-      if (data) this._heat.set(data);
+      const any = this._heat.set(answer, name);
+      fill(this._heatBox, any ? this._heat.element : h("p", { class: "body note" }, "No span of this name has ended on a clock that is tied to wall time."));
     } catch (error) {
       fill(this._heatBox, h("div", { class: "body" }, problem(error)));
     }
@@ -209,21 +208,6 @@ function flameOf({ unit, nodes }) {
   }
   for (const each of [root, ...made]) each.children.sort((one, other) => other.total - one.total);
   return root;
-}
-
-/** Return a heat map as counts by row and column, with the edges of its rows in nanoseconds; null without any span. */
-function durationsOf(answer, name) {
-  if (answer.from === null || !answer.counts.length) return null;
-  const lowest = Math.min(...answer.rows);
-  const rows = Math.max(...answer.rows) - lowest + 1;
-  const columns = Math.max(...answer.columns) + 1;
-  const counts = Array.from({ length: rows }, () => new Array(columns).fill(0));
-  answer.counts.forEach((each, index) => {
-    counts[answer.rows[index] - lowest][answer.columns[index]] += each;
-  });
-  const edges = Array.from({ length: rows + 1 }, (_, index) => (index + lowest === 0 ? 0 : 2 ** (index + lowest - 1)));
-  const from = BigInt(answer.from);
-  return { name, counts, edges, from, to: from + BigInt(answer.width) * BigInt(columns), when: (time) => moment(time).slice(0, 23) };
 }
 
 export function open(root, frame, params) {
