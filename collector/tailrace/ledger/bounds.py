@@ -21,8 +21,8 @@ _SAMPLES_MAX = 256
 
 class Sample(msgspec.Struct, array_like=True):
     """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of these
-    datagrams that are not yet the stated cause of any missing events. If `shared` is true, it is uncertain which losses
-    the datagrams explain."""
+    datagrams that do not yet explain any missing events. If `shared` is true, it is uncertain which missing events
+    these datagrams explain."""
 
     since: int
     until: int

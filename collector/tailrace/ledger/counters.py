@@ -58,7 +58,7 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without checked sequence numbers for which an acknowledgement may be due at a time."""
+"""Maximum number of streams without checked sequence numbers that may wait for an acknowledgement at the same time."""
 
 LATEST = 2**63 - 1
 """Mark (event fingerprint) for an event of which a client's report states only the number. The mark is greater than all
@@ -92,8 +92,9 @@ class Counters:
         self.name = name
         self.report = report
         self.earlier: Callable[[str, int, int, int], int | None] = _nobody
-        """Function that returns the number with which a stream continues after an earlier session of the producer, or
-        None. Arguments: stream, number (as sent) and fingerprint of its first event, log time (ns)."""
+        """Called when a stream may continue a stream of an earlier session of the producer. Arguments: name of the
+        stream, number (as sent) and fingerprint of its first event, log time (ns). Returns the number with which the
+        stream continues, or None if there is no such session."""
         self._limits = limits
         self.window = limits.reorder_events
         self.mask = (1 << bits) - 1
@@ -123,9 +124,9 @@ class Counters:
         """Return the least possible number of discarded events without a sequence number.
 
         The client states only the total of its discarded events. Each number that has not arrived may belong to one of
-        them, so subtract all these numbers, and the discarded events that gaps of earlier sessions report. If the
-        numbers of some streams are not checked, these streams may contain further discarded events: then return at most
-        the number that is already reported.
+        them. So the result is the total, less all these numbers, less the discarded events that gaps of earlier
+        sessions report. If the numbers of some streams are not checked, these streams may contain further discarded
+        events. The result is then at most the number that is already reported.
         """
         state = self.state
         if state.never_sent <= state.missing:
@@ -205,7 +206,8 @@ class Counters:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
             # Write the stream's state from the compiled kernel back to `table` (the ledger's streams). If the stream is
-            # new, write all streams back, because the session may have to stop checking another stream.
+            # new, write all streams back: the session may have to stop checking another stream, and chooses it by the
+            # states in `table`.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -261,8 +263,8 @@ class Counters:
         """Return the state of the stream `name`. Begin to check a new stream, unless a limit is reached. Return None if
         the stream's numbers are not checked.
 
-        If the names of some unchecked streams are not remembered, an unknown stream counts as one of these, unless
-        `begins` states that its event has number 0."""
+        If the names of some unchecked streams are not remembered, an unknown stream counts as one of these. But if
+        `begins` states that its event has number 0, the stream is new."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -299,8 +301,8 @@ class Counters:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the `count` streams without an event for the longest time, so that another session can check
-        streams. First report their holes (missing numbers that may still arrive) as gaps."""
+        """Stop checking the `count` streams that have had no event for the longest time, so that another session can
+        check streams. First report their holes (missing numbers that may still arrive) as gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -421,8 +423,8 @@ class Counters:
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
         """Count an event below the stream's first number, and move the stream's beginning to this event. Return the
-        event's number. If the input begins late, another input may have the numbers in between: then do not move the
-        beginning."""
+        event's number. Do not move the beginning if the input begins late and numbers lie in between, because another
+        input may have these numbers."""
         late = self.state.late and seq + 1 < stream.base
         if seq < 0 or late or stream.next - seq > self.window:
             return self._another(stream, seq)

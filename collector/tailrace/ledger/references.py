@@ -64,7 +64,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Number of malformed records that do not yet explain a record missing from a footer's total."""
+    """Number of malformed records that have not yet been counted as records that a footer's total shows as missing."""
     explained: dict[str, int] = {}
     """By kind, the number of records that a footer's total shows as missing and that arrived malformed. Their gap rows
     are written for the malformed bytes, not for the footer."""
@@ -122,8 +122,8 @@ class References:
             yield "", len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` records of a kind. If a footer's total showed that records of this kind are missing, add a
-        heal, which takes a gap back, for the same number of records. Leave out records whose id (in `ids`) was reported
+        """Count `records` records of a kind. If a footer's total showed that records of this kind are missing, take
+        that gap back for these records, by a heal. Do not count records in this heal whose id (in `ids`) was reported
         as missing: `define` adds heals for these."""
         state = self.state
         if kind != Kind.END:

@@ -114,8 +114,9 @@ after one piece has changed. If more comparisons are necessary, all id ranges of
 
 
 class RunIndex:
-    """Finds pieces of a run (its parts in one file each) by time, and the pieces before or after which no ids of the
-    run are known. `counting` is the number of pieces that are known to count the run's events by id."""
+    """Finds pieces of a run (its parts in one file each) by time, and the pieces that may be the first or last one,
+    because no ids before or after them are known. `counting` is the number of pieces in which missing ids certainly
+    show missing events."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -133,8 +134,8 @@ class RunIndex:
         return self._begins[0][0] <= other._ends[-1][0] and other._begins[0][0] <= self._ends[-1][0]
 
     def goes_on(self, session: str) -> bool:
-        """Return whether events of the run before and after a session's piece (the part of the run in its file) are
-        known or cannot exist."""
+        """Return whether the piece of a session (the part of the run in its file) needs no neighbour: on each side,
+        events of the run are known, or cannot exist."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
@@ -215,18 +216,18 @@ class RunIndex:
 
 
 class _Side:
-    """Holds the sessions for which no events of the run are known that precede those in the session's file. `alone` has
-    the lowest id in each of these files, or None without ids. With negated ids, the class holds the sessions without
-    known later events."""
+    """Holds the sessions whose files may have the beginning of the run: no earlier events of the run are known. `alone`
+    has the lowest id in each of these files, or None without ids. For the end of the run, ids are negated. The class
+    then holds the sessions whose files may have the run's end."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add or remove a session. `own` is the lowest id in the session's file, and `edge` the lowest id of the run,
-        or None if the run's first event has arrived. Return the other sessions that were removed, because earlier
-        events than those in their files are known now."""
+        """Add a session, or remove it if earlier events of the run are known. `own` is the lowest id in the session's
+        file, and `edge` the lowest id of the run, or None if the run's first event has arrived. Return the other
+        sessions that were removed, because events before those in their files are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

@@ -7,11 +7,11 @@ id that no piece contains is reported as missing.
 
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
-A piece that is read before its neighbours may join a wrong run. So two runs of one process may each lack ids while the
-periods from their first to their last events overlap. A run in several files then reports no id as missing, because a
-piece of the other run may have the id. A gap `no_start` or `no_end` of unknown size stands for the ids. A copy of a
-piece shares ids with the run, and belongs to it if both were written at the same time; without a known host, only if
-ids and times are equal. So a file that is read a second time adds no losses.
+A piece that is read before its neighbours may join a wrong run. Two runs of one process may then each lack ids, and
+their periods (from the first to the last event) overlap. In this case, no id of a run in several files is reported as
+missing, because a piece of the other run may have the id. A gap `no_start` or `no_end` of unknown size is reported
+instead. A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a
+known host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
 
 from __future__ import annotations
@@ -195,8 +195,9 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Record the ids that a decoder found missing in a file with the whole run. Return heals, which take gaps back,
-        for the ids that other files contain, or for all of these ids if they were reported before."""
+        """Record the ids that a decoder found missing in a file that has the run's first and last event. Return heals
+        (records that take gaps back) for those of these ids that other files contain. If missing ids of the run were
+        reported before, return heals for all ids that this decoder found missing."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -335,7 +336,7 @@ class SplitRuns:
         return found
 
     def _is_unsure(self, number: int) -> bool:
-        """Return whether ids that a run in several files lacks may be in files of other runs of the process."""
+        """Return whether the ids that all files of a run lack may be in files of other runs of the process."""
         runs, run = self.state.runs, self.state.runs[number]
         if not run.whole or run.pieces[run.ends].piece.settled or run.is_complete:
             return False
@@ -408,8 +409,8 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return the ids that the decoder reports as missing in a file with the whole run. Return no ids if there are more
-    than `CLAIM_MAX`, because the gap then has an unknown size."""
+    """Return the ids that the decoder reports as missing in a file that has the run's first and last event. Return no
+    ids if there are more than `CLAIM_MAX`, because the gap then has an unknown size."""
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     put_all(alone.ranges, [held])
     holes = list(_holes(alone))

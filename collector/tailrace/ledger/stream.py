@@ -172,9 +172,9 @@ class CountersState(msgspec.Struct):
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether the end time of an event is certainly less than half that of another event of the stream.
-    Within one run of a producer, end times increase, so this shows a restart. A mark is the sum of start (at most
-    the end), end and size, so it lies between the end and twice the end plus the size."""
+    """Return whether the end time of an event is certainly less than half that of another event of the stream. Within
+    one run of a producer, end times increase, so this shows a restart. A mark is start + end + size, and start <= end,
+    so end <= mark <= 2 * end + size."""
     return 4 * (mark & FINGERPRINT) + _SIZES < other
 
 

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     stream: str
     seq: int | None  # Number of the first event; None if the producer does not number events.
     events: int
-    reason: str  # A `Reason`; for a heal, the reason of the gap that it takes back.
+    reason: str  # A `Reason`; a heal has that of the gap that it takes back.
     id: int | None = None  # Id of the missing record, if known.
     of: str | None = None  # Kind of the missing records, such as begin; None if unknown.
     # Word for the observation that shows the loss, such as `no_end` for a missing end.

@@ -57,8 +57,8 @@ ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 class Announcement(msgspec.Struct, frozen=True):
     """The content of a packet in which a client announces its session, that is, states the session's id."""
 
-    id: str  # The same on all connections of the session, and unique among sessions.
-    turn: int = 0  # Grows with each such packet that requests a complete acknowledgement.
+    id: str  # The session's id: the same on all its connections, unique among sessions.
+    turn: int = 0  # Grows with each announcement that requests a complete acknowledgement.
     acknowledge: bool = False  # Whether the client wants acknowledgements.
     now: int | None = None  # Time at which the client sent the packet, in ticks since the epoch.
 
@@ -122,7 +122,8 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str | None = None
     # The run's part in this input, if other inputs may contain the missing events.
     piece: RunPiece | None = None
-    last: int | None = None  # Last missing number, if events between have arrived.
+    # Last missing number, if events between the first and the last missing one have arrived; otherwise None.
+    last: int | None = None
 
 
 class Record(NamedTuple):
@@ -143,7 +144,7 @@ class Record(NamedTuple):
     attributes: str | None  # A JSON object, or None if it has no members.
     # The rule that a readable record breaks, or the reason why a record is malformed.
     flaw: str | None
-    # Facts of a session record, bytes of a malformed record, `Missing` of a gap or heal.
+    # For a session record its facts, for a malformed record its bytes, for a gap or heal a `Missing`.
     detail: SessionFacts | Missing | bytes | None
 
 
