@@ -121,7 +121,8 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 class _FileBegin(NamedTuple):
     """The beginning and the size of a file, by which `_groups` groups files that may be copies of each other.
 
-    - `head`: the hash of the first content bytes (`beginning`), or None if the file is empty or cannot be read.
+    - `head`: the hash of the first content bytes, at most 4 KiB (`beginning`). None if the file is empty or cannot be
+      read.
     - `start`: the hash of the first `HEAD` content bytes, or None if there are fewer.
     - `size`: the file's size (bytes).
     - `packed`: whether the file is compressed."""

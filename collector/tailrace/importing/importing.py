@@ -106,8 +106,10 @@ def take(
 
 
 def read_before(loaded: Loaded) -> dict[str, Chosen]:
-    """Return a choice of files for each source with closed sessions: the files to leave out, because these sessions
-    have read them to their ends, and the sessions that a file replaces, because it has grown since.
+    """Return a choice of files for each source with closed sessions:
+
+    - the files to leave out, because these sessions have read them to their ends
+    - the sessions that a file replaces, because it has grown since they read it
 
     Raise TailraceError if the table or the spool cannot be read."""
     by_source: dict[str, list[Reading]] = {}
@@ -186,8 +188,8 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     continues to read them."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # Missing events also count as expected. If this import has read events that earlier imports counted as missing, the
-    # difference of the counts does not contain them: count them as expected in this import, too.
+    # Missing events count as expected, too. An event that an earlier import counted as missing and that this import has
+    # read does not change the number of expected events. Count it as expected in this import, too.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)

@@ -125,8 +125,8 @@ class _Alike:
         return cover.found(dated=self._format.dated(whole.head))
 
     def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[PieceFile[_File]]:
-        """Yield the files that may be the piece of the file `whole` from the offset `at` on. `data` are the bytes of
-        `whole` at this offset."""
+        """Yield the files that may be a piece of the file `whole`, beginning at its offset `at`. `data` are the bytes
+        of `whole` at this offset."""
         alike: list[_File] = []
         for size in self._short:
             same = self._begin.get(data[:size], [])
@@ -184,8 +184,8 @@ def _file(path: str) -> _File:
         return _File(path, os.pread(fd, BEGINNING, 0), last, size)
 
 
-# Each of the three functions below selects files from each group of files with the same first record. If all files of a
-# group are equal, the first file is not selected.
+# Each of the three functions below yields files from each group of files with the same first record. If all files of a
+# group are equal, the first file is not among them.
 
 
 def _longer(files: list[str]) -> Iterator[str]:

@@ -85,8 +85,9 @@ class Announced:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
         Streams with new events come first, because the client waits for these acknowledgements. Streams in `owed`
-        follow. Streams in `cut` come last, and only together with other streams: the client must first resend or
-        discard the missing events of which the last acknowledgement has informed it.
+        follow. Streams in `cut`, whose last acknowledgement had no room for all missing numbers, come last, and only
+        together with other streams: the client must first resend or discard the missing events which that
+        acknowledgement listed.
         """
         counters = self.incarnation.counters
         if counters is None:
@@ -390,7 +391,7 @@ class Announcements:
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the sessions with ids from clients that have ended and whose clients wrote to the file that the
+        """Drop the ended sessions that have an id from their client, if the client wrote to the file that the
         collector's session `session` reads."""
         for id_ in list(self._away):
             state = self._known[id_].state

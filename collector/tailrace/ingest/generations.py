@@ -103,9 +103,8 @@ class Generations:
 
     def take_turn(self, pending: int) -> None:
         """Prepare for bytes of a session that its client announced and that may use several connections. If another
-        connection delivered the session's last bytes, set `base`, the number to add to offsets in this connection's
-        bytes to get offsets in the session's bytes. `pending` is the size (bytes) of this connection's unfinished
-        record."""
+        connection delivered the session's last bytes, set `base`: an offset in this connection's bytes plus `base` is
+        the offset in the session's bytes. `pending` is the size (bytes) of this connection's unfinished record."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -227,7 +226,7 @@ class Generations:
 
     def decide(self, *, anew: bool, now: int) -> None:
         """Decide whether the producer has restarted, after a suspected restart. If it has not (`anew` is false), its
-        previous run continues, unless other connections use the current run."""
+        previous run continues. But if other connections use the current run, that run is kept."""
         old, new = self.previous, self.current
         id_ = new.state.id
         shared = bool(id_) and self._announcements[id_].state.carriers != [self._state.number]

@@ -238,7 +238,7 @@ class Incarnation:
         if not isinstance(about, Missing):
             return
         if self._pieces and record.kind == Kind.HEAL and about.piece:
-            self.piece(about.piece)  # This call also takes the reported gap back.
+            self.piece(about.piece)  # `piece` also takes back the gap that the decoder reported.
             return
         number, reason = record.counter, record.name or Reason.NETWORK
         claims = [(number, about.count)]

@@ -509,8 +509,8 @@ class Unreadable:
 
     def _is_missing(self, piece: Record, *, is_text: bool) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
-        its events, if the record continues the previous unreadable record, if it may be text, or if its number of
-        events is unknown."""
+        its events, if the record continues the previous unreadable record, if it may be text that is not an event, or
+        if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = self._goes_on(piece)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS

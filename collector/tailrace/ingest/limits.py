@@ -116,7 +116,8 @@ def _level(held: list[int], excess: int) -> int:
 
 
 def give_way(holdings: Iterable[Holding], size: int) -> None:
-    """Free `size` bytes: evict entries from the largest of the containers `holdings`, down to an equal size."""
+    """Free `size` bytes: evict entries from the largest of the containers `holdings`, so that these end with equal
+    sizes."""
     largest = sorted(holdings, key=_by_size, reverse=True)
     level = _level([holding.held for holding in largest], size)
     for holding in largest:

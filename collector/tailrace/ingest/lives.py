@@ -76,7 +76,7 @@ class Course(Enum):
     OVER = auto()
     """The finished incarnation (producer run) that stated the same epoch receives the record, but no further events."""
     LATE = auto()
-    """A new incarnation (producer run) begins and receives the late epoch, but does not become the current one."""
+    """A new incarnation (producer run) begins for an epoch that arrived late. It does not become the current one."""
     RESTART = auto()
     CLOCKED_RESTART = auto()
     """A new incarnation (producer run) begins, and takes over the measured lead of the earlier run's clock."""
@@ -91,7 +91,8 @@ BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RES
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return the action for each `Standing`. A single action in `others` applies to `EMPTY`, `DOUBT` and `FITS`."""
+    """Return the action for each `Standing`: `passed` for `PASSED`, and `others` for the following values in order. A
+    single action in `others` applies to all of `EMPTY`, `DOUBT` and `FITS`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -116,7 +117,8 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""Kinds of records with the first epoch or session id. The next event shows to which producer run they belong."""
+"""Kinds of records in which a producer states its epoch or session id for the first time. The next event shows to which
+producer run they belong."""
 
 WHY = {
     SessionStatement.HEADER: "header",

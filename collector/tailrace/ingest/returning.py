@@ -140,8 +140,8 @@ class Departures:
 
     def find(self, asks: Siblings, stream: str, count: int, mark: int, now: int) -> Earlier | None:
         """Return the earlier session of the same host whose stream an event continues. If there is none, return the
-        newest session with this stream, or None. The session `asks` received the event. `count` is the event's number
-        as sent, and `mark` its fingerprint."""
+        newest session with this stream, or None. `asks` is the session that received the event, `count` the event's
+        number as sent, and `mark` its fingerprint."""
         newest = nearest = None
         present = self._present.get((asks.host, asks.epoch), [])
         if (asks.host, stream) not in self._of and present in ([], [asks]):
@@ -214,7 +214,7 @@ class Siblings:
         begin_behind(self._counters, stream, numbers)
         self._counters.report(now)
 
-    # Methods that call other sessions of the same producer
+    # Methods that concern other sessions of the same producer
 
     def come(self) -> None:
         """Register the producer run as open, unless it has no epoch, sends datagrams, or has a session id from its

@@ -142,8 +142,8 @@ class Session:
         self._note_ends(now)
 
     def _note_ends(self, now: int) -> None:
-        """Write a row for each run in the file whose end mark (the last record of a complete stream) became required or
-        has arrived."""
+        """Write a row for each run in the file if its end mark (the last record of a complete stream) has arrived or is
+        required from now on."""
         if self.state.file:
             for process, incarnation in self.generations.by_process.items():
                 self._file.note_end(process, incarnation.own, now)
@@ -248,8 +248,8 @@ class Session:
         self.state.received += size
         self.state.last = now
 
-    # Methods that process changes and losses of the session's file, and the documents (such as metadata files) beside
-    # it
+    # Methods that process changes of the session's file, bytes that the file has lost, and the documents (such as
+    # metadata files) beside the file
 
     def file(self, facts: FileFacts | None, now: int) -> None:
         """Record a change of the session's file: a new path or inode, a new gzip member, or that the file has
@@ -342,8 +342,8 @@ class Session:
         """Report the failure of a plug-in again after a replay of the spool, because the rows of the replay were
         discarded."""
         if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
-            # Give the next unreadable bytes a gap row of their own, even if they continue earlier ones: in the run of
-            # the daemon that wrote the table's rows, the plug-in may not have failed.
+            # Give the next unreadable bytes a gap row of their own, even if they continue earlier ones. An earlier run
+            # of the daemon wrote the table's rows, and the plug-in may not have failed in that run.
             self.generations.current.state.unended = None
 
     def save(self, named_from: int) -> SessionState:

@@ -119,8 +119,8 @@ class SessionFile:
         self._write(file, own, now)
 
     def _write(self, file: FileState, own: OwnRows, now: int, process: int | None = None) -> None:
-        """Write a row `rest`. It states whether the file grows, and what is missing at the end of the run of `process`
-        or, without `process`, at the end of any run."""
+        """Write a session row `rest`. The row states whether the file grows, and what is missing at the end of the run
+        of `process`. If `process` is None, the row states what is missing at the end of any run."""
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)

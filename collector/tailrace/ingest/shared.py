@@ -72,7 +72,7 @@ class Shared:
         return Announcements(states, self.attach, self.budget)
 
     def attach(self, info: OpenInfo) -> Attach:
-        """Return the function that creates the incarnations (producer runs) of the session that `info` opened."""
+        """Return the function that creates the incarnations (producer runs) of the session that `info` describes."""
         format_ = FORMATS[info.format]
         departures = None if info.file else self.departed[info.source]
         pieces = self.pieces[info.source] if info.file and format_.files.pieces else None

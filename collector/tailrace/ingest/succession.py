@@ -32,7 +32,8 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Maximum number of rows per call of the ledger after a restart, in case another restart follows soon."""
+"""Maximum number of rows per call of the ledger after a restart. Each further restart divides the rows of a call
+again."""
 
 
 class InputBytes(NamedTuple):
@@ -169,8 +170,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Process the events in `before`, and then the rows of `records` in `waiting`, by the process that wrote them.
-        If `before` has events, `waiting` has rows of only one process, which also wrote these events."""
+        """Process the events in `before`, and then those rows of `records` that `waiting` lists for each process that
+        wrote them. If `before` has events, `waiting` has rows of only one process, which also wrote these events."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
