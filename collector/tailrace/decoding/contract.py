@@ -160,7 +160,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         """Return, by process id, the part of the process's last run (program execution) that is in this input. Leave
         out a process if no other input can contain further parts of its run.
 
-        The value is None if a part is missing, and event ids do not show whether another input has it."""
+        The value is None if a part of the run is missing, and event ids do not show whether another input has this
+        part."""
         ...
 
     def lacking_of(self, process: int) -> str | None:
@@ -312,28 +313,28 @@ def originals(path: str) -> list[str]:
 class Files(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a format's files in directories. Each function gets an absolute path, with "/" as separator."""
 
-    # stream(path): whether the name of a file is a possible name of a stream.
+    # `stream(path)` returns whether the name of a file is a possible name of a stream.
     stream: Callable[[str], bool] = _visible
-    # documents(path): paths of a stream's documents, relative to the stream's directory.
+    # `documents(path)` returns the paths of a stream's documents, relative to the stream's directory.
     documents: Callable[[str], tuple[str, ...]] = _alone
-    # described(path): path of the only stream that a document describes, or "".
+    # `described(path)` returns the path of the only stream that a document describes, or "".
     described: Callable[[str], str] = lambda path: ""  # noqa: ARG005
-    # group(path): key of the streams of one program execution, which share names and a clock.
+    # `group(path)` returns the key of the streams of one program execution, which share names and a clock.
     group: Callable[[str], str] = posixpath.dirname
-    # copy(path): key that a file shares with its moved or compressed copy. Files with equal keys
-    # are one stream only if their first bytes are equal, too.
+    # `copy(path)` returns the key that a file shares with its moved or compressed copy. Files with equal keys are one
+    # stream only if their first bytes are equal, too.
     copy: Callable[[str], str] = without_gz
-    # writer(path): process that writes a stream, if the path names it.
+    # `writer(path)` returns the process that writes a stream, if the path names the process.
     writer: Callable[[str], Writer | None] = lambda path: None  # noqa: ARG005
-    # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
-    # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
+    # `recognises(path, head)` returns whether a file has this format, by its first bytes (uncompressed, up to 4 KiB).
+    # The check of the bytes may be less strict for a typical path, but no path may be required.
     recognises: Callable[[str, bytes], bool] = _nothing
-    # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out a file with such a
-    # name, or with the same first record as another file, if other files have all its lines. None if no tool splits
-    # traces.
+    # `pieces(path)` returns whether the name is typical of a tool that splits traces. An import leaves out a file with
+    # such a name, or with the same first record as another file, if other files have all its lines. None if no tool
+    # splits traces.
     pieces: Callable[[str], bool] | None = None
-    # dated(head): whether the first bytes of a file contain the time at which its run began, or the
-    # process and the time of an event. Without such a time, files of several runs may begin alike.
+    # `dated(head)` returns whether the first bytes of a file contain the time at which its run began, or the process
+    # and the time of an event. Without such a time, files of several runs may begin alike.
     dated: Callable[[bytes], bool] = lambda head: False  # noqa: ARG005
     document_max: int = 4 * 2**20  # Maximum size (bytes) of a document.
 
@@ -358,7 +359,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
     session: str
     turn: int  # The number in the client's last request for a complete acknowledgement.
-    # By stream, the number below which every event is durable, in `holes` or no longer requested.
+    # By stream, a number: each event below it is durable, is in `holes`, or is no longer requested.
     streams: dict[str, int]
     holes: list[tuple[str, int, int]]  # Ranges of missing events: stream, first number, count.
     goodbye: bool
@@ -389,17 +390,17 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     # Width (bits) of the producer's sequence numbers, which all records have as `counter`, except
     # gaps, heals, session records and malformed records. None if the producer numbers no events.
     counter_bits: int | None = None
-    # whole(data, sizes, first, begin): number of consecutive datagrams, from index `first` on, that
-    # have only whole events and may be decoded in one piece. `data` has all datagrams, `sizes` their
-    # sizes (bytes), and datagram `first` begins at the position `begin` in `data`.
+    # `whole(data, sizes, first, begin)` returns the number of consecutive datagrams, from index `first` on, that have
+    # only whole events and may be decoded in one piece. `data` has all datagrams, `sizes` their sizes (bytes), and
+    # datagram `first` begins at the position `begin` in `data`.
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()  # Values of a source's `dialect` besides "auto".
-    # waiting(state): the part of a decoder's state whose attribute `waiting` has the bytes of an
-    # unfinished record. A checkpoint may omit these bytes, because the spool has them.
+    # `waiting(state)` returns the part of a decoder's state whose attribute `waiting` has the bytes of an unfinished
+    # record. A checkpoint may omit these bytes, because the spool has them.
     waiting: Callable[[Any], Waiting] = lambda state: state
     acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an acknowledgement.
-    # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one.
+    # `encoder(repair)` creates an encoder of one session (see `Encoder`), if the format has one.
     encoder: Callable[[bool], Encoder] | None = None
     suffix: str = ""  # Suffix of the encoded file of a session that had no file.
     compresses: bool = False  # Whether producers compress files themselves.

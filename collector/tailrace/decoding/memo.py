@@ -17,8 +17,8 @@ class Memo(dict[K, V], Generic[K, V]):
         super().__init__()
         self._entries_max = entries_max
         self._key_max = key_max
-        # true for one of eight calls; callers that store a result only when this is true seldom fill the cache with
-        # rare keys
+        # true for one of eight calls. If a caller stores a result only when this is true, rare keys seldom get into the
+        # cache
         self.is_eighth = cycle([True] + 7 * [False]).__next__
 
     def keep(self, key: K, value: V) -> V:

@@ -74,7 +74,7 @@ if TYPE_CHECKING or kernels.active():
     _scan = Scanner().scan
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 JOINS_MAX = 4
-"""Maximum number of attempts to join lines to one record, which newlines in a string have split into these lines."""
+"""Maximum number of attempts to join lines to one record. Newlines in a string split a record into several lines."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 """The bytes that may stand before a record, and those that may stand after it, in a JSON array."""
@@ -91,7 +91,9 @@ class DFTracerState(msgspec.Struct):
     tried: int = 0  # Number of attempts to join these lines.
     names: dict[str, str] = {}  # Names of files, hosts and other strings, by key of the hash.
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, bool | None] = {}  # Keys without a name (see `AskedNames`).
+    asked: dict[
+        str, bool | None
+    ] = {}  # Keys of hashes whose names are not known (see `AskedNames`).
     marked: bool = False  # Whether the file begins with a byte order mark.
     element: Element = msgspec.field(default_factory=Element)  # The unfinished line or element.
 
@@ -422,7 +424,8 @@ class DFTracerDecoder:
             self._records += self._run.heals(self._offset, number)
 
     def _spelling(self, record: Record, phase: str) -> Record:
-        """Return the record that states the unit of time. Add its `ph` (the JSON text `phase`) if that is a string."""
+        """Return the record that states the unit of time. Add its `ph` (the JSON text `phase`) if this text is a JSON
+        string and not a number."""
         as_text = phase.startswith('"')
         self._run.stored.phase = "X" if as_text else "1"
         about = with_member(record.attributes, "ph", phase) if as_text else record.attributes

@@ -176,7 +176,8 @@ class DFTracerEncoder:
             return True
         if self._repair or following.stream or following.name != "bracket":
             return following.flaw == "glued" and not self._repair
-        # A closing bracket is in the line of the record before it, and so is an array that begins behind the bracket.
+        # A closing bracket stands in the line of the record before it, and so does a new array that begins directly
+        # after the bracket.
         line = msgspec.json.decode(texts_of(following.attributes).get("$line", '""'))
         return line.startswith("]") and not line.endswith("\n")
 
@@ -207,7 +208,7 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
     if record.start is None and "ticks_per_second" not in texts:
         phases = (
             NUMBERS if "type" in texts else TEXTS
-        )  # in metadata, only the field `type` shows that the release writes `ph` as a number
+        )  # only releases that write `ph` as a number write `type` into metadata
     if record.kind == Kind.NAME:
         name = _naming(record, texts, theirs)
     elif record.kind == Kind.COUNTER:

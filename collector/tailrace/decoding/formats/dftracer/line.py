@@ -86,8 +86,8 @@ class RecordReading(NamedTuple):
     host: str = ""  # Hash of the host's name.
     ticks: int | None = None
     phase: Literal["", "1", "X"] = ""  # Spelling of `ph` in a complete event: number or text.
-    # Whether the release gives events consecutive ids; None if not shown. A release that writes
-    # `ph` as a number does, a release that writes ids in metadata does not.
+    # Whether the release gives events consecutive ids; None if not shown. A release that writes `ph` as a number gives
+    # them, a release that writes ids in metadata does not.
     counts: bool | None = None
     whole: bool = False  # Whether the tracer's configuration excludes aggregates.
 

@@ -7,11 +7,15 @@ run without `start` or `end` (threads write out of order), in a run with aggrega
 which took an id), and in older releases. If ids repeat between `start` and `end`, the run gets a gap of unknown size.
 
 Aggregates may come after `end`. Gaps are therefore reported only at a line with "]", at the next `start` or at the end
-of the file; but already at `end` if the configuration in that record excludes aggregates. A run with `start` and
-without `end` is truncated. A run with neither record is truncated if the file has no "]" and begins with the two blanks
-that release 1.0 replaces by "[" at the end. If ids number the events of a run with neither record, the file has a
-middle part of the run. The metadata of a run comes before its `start`. If this metadata has a time_metric, the unit of
-time in it applies from this run on."""
+of the file; but already at `end` if the configuration in that record excludes aggregates.
+
+- A run with `start` and without `end` is truncated.
+- A run with neither record is truncated if the file has no "]" and begins with two blanks. Release 1.0 writes these
+  blanks first, and replaces them by "[" at the end.
+- If the events of a run with neither record have such ids, the file has a middle part of the run.
+
+The metadata of a run comes before its `start`. If this metadata has a time_metric, the unit of time in it applies from
+this run on."""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ were missing at once."""
 class IdsState(msgspec.Struct):
     """The part of `Ids` that a checkpoint stores."""
 
-    following: int = 1  # The highest id seen, plus 1.
+    following: int = 1  # The highest id that has arrived, plus 1.
     firsts: list[int] = []  # First id of each missing range.
     lasts: list[int] = []  # Last id of each missing range.
     believed: bool = True  # Whether a missing id still proves a missing event.
@@ -106,11 +110,11 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark sorted ranges of ids as seen. `breaks` is the number of ids that are not 1 higher than the id that
-        arrived before them.
+        """Mark sorted ranges of ids as seen. `breaks` counts the ids that did not directly follow the id that arrived
+        before them.
 
-        Return False and mark nothing if more than `HOLES_MAX` ranges of ids may have been missing at once. Sorted
-        ranges do not show in which order the ids arrived, so the caller must then pass the ids in this order to
+        Return False and mark nothing if more than `HOLES_MAX` ranges of ids may have been missing at the same time.
+        Sorted ranges do not show in which order the ids arrived, so the caller must then pass the ids in this order to
         `add`."""
         if not self.believed:
             return True
@@ -181,9 +185,9 @@ class TracedRunState(msgspec.Struct):
         False  # Whether the file begins with two blanks (an unfinished file of release 1.0).
     )
     counts: bool | None = (
-        None  # Whether the tracer's release numbers its events by id; None if unknown.
+        None  # Whether the tracer's release gives ids to its events; None if unknown.
     )
-    phase: str = ""  # Spelling of `ph` ("1" or "X") in the record with the unit of time.
+    phase: str = ""  # Spelling of `ph` ("1" or "X") in the record that states the unit of time.
     last: int = 0  # Id of the record `end`.
     unnumbered: int = 0  # Number of malformed records whose id is not visible.
     # Ranges of ids that were reported as gaps and have not come.
@@ -237,7 +241,8 @@ class TracedRun:
         return self.stored.told and not self.stored.claimed
 
     def clock(self) -> SessionFacts:
-        """Return the clock for a session record, and remember that the record states the unit of time."""
+        """Return the clock and its tick rate for a session record, and remember that this record states the unit of
+        time."""
         self.stored.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self.stored.ticks), epoch=0)
 
@@ -245,8 +250,8 @@ class TracedRun:
     def other_phase(self) -> str:
         """Spelling ("1" or "X") of the field `ph` in those complete events that Python must read; "" if there are none.
 
-        An event with this spelling shows whether the tracer's release numbers events, and the compiled kernel does not
-        find this out."""
+        While it is unknown whether the tracer's release gives ids to events, an event with this spelling shows it. The
+        compiled kernel cannot find this out."""
         if self.stored.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self.stored.phase, "")
@@ -265,8 +270,8 @@ class TracedRun:
             self.ids.add((reading.id,))
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Update the run with events that the compiled kernel has read. `numbered` states whether they have ids,
-        `counts` whether they show that the tracer's release numbers events."""
+        """Update the run with events that the compiled kernel has read. `numbered` states whether these events have
+        ids, `counts` whether they prove that the tracer's release gives ids to events."""
         state = self.stored
         state.numbered = state.numbered or numbered
         if counts:
@@ -289,9 +294,10 @@ class TracedRun:
     def begins(
         self, offset: int, reading: RecordReading
     ) -> tuple[list[Record], SessionFacts] | None:
-        """Begin a new run at a `start` record or, in a reversed file, at an `end` record behind the `start` of a later run.
+        """Begin a new run at a `start` record. In a reversed file, `end` precedes `start`: begin a run at an `end`
+        record that follows the `start` of a later run.
 
-        Return the gaps of the previous run, and the facts of the new run; None if the record begins no run."""
+        Return the gaps of the previous run, and the facts of the new run. Return None if the record begins no run."""
         old = self.stored
         if reading.role == "end" and old.backward:
             return self.over(offset), self._renew()
@@ -418,7 +424,8 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self.stored.stage, self.stored.blanks = "settled", False
-            self.ids.returned = False  # `NO_END`, of unknown size, also covers ids that came twice
+            # The gap `NO_END` of unknown size also covers ids that came twice.
+            self.ids.returned = False
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 

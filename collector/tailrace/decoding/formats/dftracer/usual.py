@@ -212,11 +212,12 @@ class _UsualReading:
     def _attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> tuple[str | None, str] | None:
-        """Return the JSON text of a record's attributes, and the hash of its host or "". The text consists of the
-        members `about`, the names of file and host, the members `more`, and the member `args`, whose text is `raw`.
+        """Return the JSON text of a record's attributes, and the hash of its host or "". The text has these
+        members in this order: `about` (members as JSON text), the names of file and host, `more` (members as JSON
+        text), and the member `args` with the text `raw`.
 
-        `told` has names that the record itself contains. For each hash in `raw`, the name that the file has defined for
-        the hash is added. The object `$late` is added for hashes whose names are not known yet. Return None if the
+        Names of file and host that the record itself contains are in `told`. For a hash in `raw`, the name that the
+        file has defined for the hash is added, or the object `$late` if the name is not known yet. Return None if the
         module `line` must read the record."""
         host, args, members = "", "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):

@@ -48,8 +48,8 @@ class LineForm(NamedTuple):
 def line_of(
     record: Record, members: LineMembers, numbers: LineForm
 ) -> tuple[str, bool, OpenCall | None]:
-    """Return three values: the line that a decoder would read as this record, whose attributes are `members`; whether
-    the line shows an ET1 trace; and the call that the line opens, or None."""
+    """Return the line from which a decoder would read this record. `members` has the record's attributes. Also return
+    whether the line shows an ET1 trace, and the call that the line opens, or None."""
     et1, frame = False, None
     comment = members.get("comment") if _has_comment(record, members) else None
     if record.kind == Kind.BEGIN:
@@ -165,9 +165,10 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether the line of `record` gets the comment in `members`. If `record` is the begin or the end of a span,
-    a comment that only one of them had belongs to the end line if the span has an exception, or if `comment` precedes
-    `receiver`; otherwise to the begin line."""
+    """Return whether the line of `record` gets the comment in `members`.
+
+    A begin and an end that share `members` may have only one comment. This comment belongs to the end line if the span
+    has an exception, or if `comment` precedes `receiver` in `members`. Otherwise it belongs to the begin line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

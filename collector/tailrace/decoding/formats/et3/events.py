@@ -22,9 +22,10 @@ An exit ends the innermost open frame of its method. Frames inside this frame ar
 end. An exit without a frame becomes an end without an id (`unmatched_end`). Begins and ends with a late or repeated
 time have no id either.
 
-A shape that only ET3 or only ET1 has determines the version of a file. In an ET1 file, all numbers from this line on
-are hexadecimal, and ends of frames that began before this line have the attribute `"$begun":"decimal"`. In an ET3 file,
-a line of ET1's shape becomes an instant with the original fields (`et1_shape`), because the line may be damaged."""
+The shape of a line is its letter and the number of its fields. A shape that only ET3 or only ET1 has determines the
+version of a file. In an ET1 file, all numbers from this line on are hexadecimal, and ends of frames that began before
+this line have the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's shape becomes an instant with the
+original fields (`et1_shape`), because the line may be damaged."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ Thread numbers are 31-bit identity hashes, so this guess is wrong for one thread
 
 
 JUMP_MAX = 2**20
-"""Minimum difference between the clock and a greater last field of a line that shows that this field is a thread and
-not a time: a trace never lacks so many lines in a row."""
+"""If the last field of a line exceeds the clock by at least this much, the field is a thread and not a time: a trace
+never lacks so many lines in a row."""
 
 
 class OtherFormError(ValueError):
@@ -247,8 +247,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self._begin_late()
 
     def settle(self, *, ended: bool) -> None:
-        """Take back each report of a missing entry that may be the entry of an open frame, when the input pauses or has
-        `ended`."""
+        """Take back each report of a missing entry if this entry may be a frame that is still open. The input pauses or
+        has `ended`."""
         for stream, frames in self.stacks.frames.items():
             self.stacks.explain(stream, frames)
         self.stacks.settled = self.stacks.number
@@ -282,8 +282,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths, because only a tool writes a time below the clock. Do not trust them after `DOUBT`
-        changes of `ahead`."""
+        """Trust the times of deaths, because only a tool writes a time below the clock. Do not trust them if `ahead`,
+        the lead of these times over the lines read, has changed `DOUBT` times."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -312,8 +312,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Advance the clock by `ahead` ticks. Report the missing lines, except those that unreadable lines or `base`
-        explain."""
+        """Advance the clock by `ahead` ticks. Report the missing lines, except those that may be unreadable lines or
+        may lie before the input (`base`)."""
         count = ahead - self.unread
         certain = 0 if self.base < 0 else max(0, count - self.base)
         if certain > 0:
@@ -328,8 +328,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.unread = 0
 
     def _forget_deaths(self) -> None:
-        """Take back the reports of missing lines that deaths have shown, and ignore later deaths: the lines are out of
-        order."""
+        """Take back the reports of missing lines that were inferred from the times of deaths, and ignore later deaths:
+        the lines are out of order."""
         if self.claimed:
             self._heal(MissingLines(self.claimed, detail="death_ahead"))
         if self.claimed or self.disagreements < DOUBT:
@@ -341,7 +341,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def _heal(self, loss: MissingLines) -> None:
         if loss.lines:
             self.found.append(loss._replace(heal=True))
-        # If lines are missing after all, a later death with a valid time reports them again.
+        # If lines are missing after all, a later death with a valid time shows this, and they are reported again.
         back = max(0, min(loss.lines, self.lost))
         self.lost -= back
         self.time -= back
@@ -425,10 +425,10 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return 0
 
     def take_back(self) -> None:
-        """Do nothing, because a late line itself takes back the gap that reported it missing."""
+        """Do nothing: when a late line is read, the gap that reported this line missing is taken back at once."""
 
     def settle(self, *, ended: bool) -> None:
-        """Do nothing, because a late line itself takes back the gap that reported it missing."""
+        """Do nothing: when a late line is read, the gap that reported this line missing is taken back at once."""
 
     def unreadable(self) -> None:
         self.unread += 1

@@ -29,11 +29,11 @@ from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Maximum number of stored names of each sort (classes, methods, fields). An event shows the key instead of a name
-that is not stored."""
+"""Maximum number of stored names of each kind (classes, methods, fields). An event shows the key instead of a name that
+is not stored."""
 
 READ_MAX = 65536
-"""Maximum number of names that are read from one document, whose records are returned in one call."""
+"""Maximum number of names that are read from one document, because one call returns all records of a document."""
 
 MADE_MAX = 65536
 """Maximum number of cached texts, such as the attributes for a method, in the caches of all traces together."""
@@ -49,16 +49,17 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""Sort of names in a document, by the end of its file name. Classes come first, because methods need their names."""
+"""Kind of the names in a document, by the end of the document's file name. Classes come first, because methods need
+their names."""
 
 
 class MapNamesState(msgspec.Struct):
     """The part of `MapNames` that a checkpoint stores."""
 
-    names: dict[str, dict[str, str]] = {}  # Names by sort and id.
-    # By key of a method or field: the id of its class, and its own name.
+    names: dict[str, dict[str, str]] = {}  # Names by kind (class, method or field) and id.
+    # For each key of a method or field, the id of its class, and its own name.
     members: dict[str, tuple[str, str]] = {}
-    asked: dict[str, bool | None] = {}  # Keys that events refer to and that have no name.
+    asked: dict[str, bool | None] = {}  # Keys without a name to which events refer.
 
 
 Method = tuple[str | None, str, str]
@@ -202,7 +203,7 @@ class MapNames:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Store names of one sort. Return the keys and names that are new or have changed."""
+        """Store names of one kind. Return the keys and names that are new or have changed."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():

@@ -34,13 +34,13 @@ class Stacks(msgspec.Struct):
     # by thread and method, number of frames that the exit of an outer frame has removed, minus the exits in `doubted`
     # and the exits whose entry is reported missing; never 0
     passed: dict[str, dict[str, int]] = {}
-    # by thread, exits without an entry: the number of the innermost frame when they came, and the number of these exits
-    # by method
+    # by thread, exits without an entry. For each frame that was innermost when such exits came: the frame's number, and
+    # the number of these exits by method
     doubted: dict[str, list[tuple[int, dict[str, int]]]] = {}
-    # number of exits without an entry in threads whose exits in `doubted` were forgotten
+    # number of exits without an entry whose thread was removed from `doubted`
     unplaced: int = 0
-    # by thread, number of entries that are reported missing and may be frames that no exit ended. The reports wait for
-    # `AgentForm.take_back`
+    # by thread, number of entries that are reported missing but may be frames that are still open.
+    # `AgentForm.take_back` takes these reports back
     behind: dict[str, int] = {}
     number: int = 0
     # highest number of a frame that `AgentForm.settle` has examined: such frames can explain no further exit
@@ -99,8 +99,8 @@ class Stacks(msgspec.Struct):
 
     def proven(self, thread: str, number: int, excused: int) -> int:
         """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. The
-        lines of their entries are missing after the entry of this frame, but unreadable lines may be the first
-        `excused` of these lines."""
+        lines of their entries are missing after the entry of this frame. But the first `excused` of these lines may
+        have been read as unreadable lines."""
         doubts, count = self.doubted.get(thread, []), 0
         passed = self.passed.setdefault(thread, {})
         while doubts and doubts[-1][0] >= number:
@@ -114,9 +114,9 @@ class Stacks(msgspec.Struct):
         return count
 
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
-        """Find those `frames`, which no exit has ended, that may be the missing entries of earlier exits of their
-        methods. For each such frame, forget an exit in `doubted` or, if the entry was reported missing, count the frame
-        in `behind`."""
+        """Match open `frames` with earlier exits of the same methods whose entry was not found: such a frame may be the
+        entry. For each match, forget an exit in `doubted` or, if the entry was reported missing, count the frame in
+        `behind`."""
         passed = self.passed.get(thread, {})
         for method, number, _ in frames:
             if number > self.settled and passed.get(method, 0) < 0:

@@ -116,8 +116,8 @@ Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes and flaw of the event, and the byte ranges of its packet in which
 another packet may begin.
 
-After a short write, the next packet begins inside the truncated one, with a magic. A magic is not UTF-8, so that a
-packet without a flaw is searched only in its arrays."""
+After a short write, the next packet begins, with a magic, inside the truncated one. A magic is not valid UTF-8, so the
+texts of a packet without a flaw contain no other packet. Only its arrays may contain one."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""

@@ -250,7 +250,7 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Move each time of 2^63 or more, negative as a signed number, from its column to the attributes."""
+    """Move each time of 2^63 or more from its column to the attributes, because it is negative as a signed number."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"

@@ -84,7 +84,8 @@ class _Goodbye(msgspec.Struct):
 
 
 def _never_sent(discarded: _Discarded) -> int:
-    """Return how many of the discarded events, counted by reason, the client never sent."""
+    """Return how many of the discarded events the client never sent. `discarded` has the number of events for each
+    reason."""
     sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
     return min(sum_, _COUNT_MAX)
 

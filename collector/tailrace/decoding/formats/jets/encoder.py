@@ -125,7 +125,8 @@ def _unsigned(id_: int) -> str:
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     """Return the fields from columns (`own`) and attributes (`theirs`) in the order of the specification.
 
-    If the fields in `theirs`, which keep the producer's order, are in another order, return `own` before `theirs`."""
+    The fields in `theirs` keep the producer's order. If this order contradicts the specification, return all of `own`
+    before `theirs` instead."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -171,5 +172,5 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
 
 
 def _names(text: str | None, id_: int | None) -> bool:
-    """Return whether a JSON text is a string id, for which the id column has the number `id_` (`number_of`)."""
+    """Return whether a JSON text is the string id from which `number_of` made the number `id_` in the id column."""
     return text is not None and text[0] == '"' and number_of(msgspec.json.decode(text)) == id_

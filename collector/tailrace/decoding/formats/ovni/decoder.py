@@ -73,7 +73,7 @@ _CLOCKS = {
 """Attributes of the record of a stream header, by byte order."""
 
 LATE_MAX = 1 << 16
-"""Maximum size (bytes) of late events (between `OU[` and `OU]`) that are sorted at once. Measured traces have 2 KB."""
+"""Maximum size (bytes) of late events (between `OU[` and `OU]`) that are sorted together. Measured traces have 2 KB."""
 
 
 class OvniState(msgspec.Struct):
@@ -98,7 +98,7 @@ class OvniDecoder:
         self._state = state = state or OvniState()
         self._limit = max(limit, 64)
         self._waiting = bytearray(state.waiting)
-        self._searched = 0  # Number of waiting bytes at which certainly no event begins.
+        self._searched = 0  # Number of waiting bytes that were searched: no event begins there.
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
         self._gathered = 0  # Size (bytes) of the complete late events in `_waiting`.
         self._over = False  # Whether to decode late events without further input.
@@ -269,7 +269,7 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the end of the late events from `at` on that are sorted at once; None if more bytes are needed.
+        """Return the end of the late events from `at` on that are sorted together; None if more bytes are needed.
 
         These events end before `OU]`, before bytes that are not an event, and at `LATE_MAX` bytes."""
         waiting, numbers = self._waiting, self._numbers
@@ -472,7 +472,8 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return the number of bytes to decode in Python from `at` on, where the kernel cannot read an event."""
+        """Return the number of bytes from `at` on that Python must decode, because the compiled kernel cannot read an
+        event there."""
         if not self._state.order:
             return HEADER
         if self._order.stale:

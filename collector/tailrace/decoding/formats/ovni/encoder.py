@@ -81,7 +81,7 @@ def said(record: Record) -> Half | None:
 
 
 def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> PayloadLayout | None:
-    """Return the longest payload layout of an event type whose fields are all in `members`, or None."""
+    """Return the longest of an event type's payload layouts that have all their fields in `members`, or None."""
     for layout in event.layouts[order]:
         if members.keys() >= set(layout.names):
             return layout

@@ -71,7 +71,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read an event that has a payload, or whose spans form a stack of their own (`own`)."""
+    """How to read an event that has a payload, or whose spans nest only in spans of the same channel (`own`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]

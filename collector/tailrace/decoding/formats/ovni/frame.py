@@ -58,8 +58,8 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV (model, category and value) is unknown, and it is not printable or the clock is impossible; or
-        the MCV is known and never that of a jumbo (with a size field), but the flags show a jumbo.
+    bad_event: the MCV (model, category and value) is unknown, and either it is not printable or the clock is
+        impossible. Or the MCV is known and never that of a jumbo (with a size field), but the flags show a jumbo.
     bad_size: a jumbo is larger than the maximum of libovni."""
     have = len(buffer) - at
     if have < HEAD:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number of stored beginnings of the stream and of its buffers, and maximum size (bytes) of each."""
+"""Maximum number of stored openings, and maximum size (bytes) of each. An opening is the first events of the stream or
+of one of its buffers. A fork may copy these events into the stream again."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
 """Events that change the state of the thread, by MCV (model, category and value)."""
@@ -46,7 +47,8 @@ class EventOrder(msgspec.Struct):
 
     @property
     def floor(self) -> int | None:
-        """Minimum clock of the next event, unless it is one of `TURNS`. None if `take` must check each event."""
+        """Minimum clock of the next event, unless this event is one of `TURNS`, which change how events are checked.
+        None if `take` must check each event."""
         if self.stale or self.copy:
             return None
         return CLOCK_MIN if self.late else self.last
@@ -70,7 +72,8 @@ class EventOrder(msgspec.Struct):
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Return the next event's flaw, and whether it is the first event of an earlier run or of a fork's copy."""
+        """Return the flaw of the next event (the rule that it breaks) or None. Also return whether the event is out of
+        order because events of an earlier run, or a fork's copy of earlier events, begin with it."""
         if mcv == LATE_END:
             self.late = False
         found = self._place(clock, event)

@@ -20,8 +20,9 @@ Open = tuple[str, str, int]
 
 
 class StackState(msgspec.Struct):
-    """The open spans of one thread: `nested` is the shared stack, and `alone` has the spans of separate channels.
-    `begun` is the number of spans that have begun."""
+    """The open spans of one thread. Spans of most channels nest in each other, and `nested` is their common stack.
+    `alone` has the open spans of the other channels, whose spans nest only in spans of the same channel. `begun` is the
+    number of spans that have begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -54,7 +55,8 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span. Return its id, and the id of its parent or None. `own` is true for a separate channel."""
+        """Open a span. Return its id, and the id of its parent or None. `own` states that the span nests only in spans
+        of its own channel."""
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)

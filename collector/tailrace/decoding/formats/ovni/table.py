@@ -60,7 +60,7 @@ class EventType(NamedTuple):
     opens: bool | None  # True for the begin of a span, false for its end, otherwise None.
     channel: str  # Channel of the span.
     begin: str  # MCV of the span's begin.
-    layouts: dict[str, tuple[PayloadLayout, ...]]  # By byte order; the longest first.
+    layouts: dict[str, tuple[PayloadLayout, ...]]  # By byte order; the longest layout first.
 
     @property
     def jumbo(self) -> bool:
