@@ -30,8 +30,8 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of the messages of DuckDB's errors, except IO errors, which files of the table may cause. Arrow raises
-OSError for each of DuckDB's errors, so that only the message shows the kind of error."""
+"""Pattern of the messages of DuckDB's errors. IO errors are left out, because files of the table may cause them. Arrow
+raises OSError for each of DuckDB's errors, so that only the message shows the kind of error."""
 
 _OBJECTS = re.compile(r"(attributes|labels|producer|totals)(_\d+)?")
 """Pattern of the names of columns that contain JSON objects. DuckDB appends a number to a repeated name."""

@@ -144,13 +144,12 @@ class CopiedFiles(NamedTuple):
 
 def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     """Return, by source, the files that the views leave out because other files have the same content."""
-    # First find out whether there is any copied file, because to count the events of all sessions, DuckDB must read the
-    # whole store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for
-    # this reason.
+    # First find out whether there is any copied file: to count the events of all sessions, DuckDB must read the whole
+    # store. The statement names `part.kept_few` only so that the catalog fills this table, and `part.copies` with it.
     if not has_rows(engine, "part.copies", RowCondition("EXISTS (FROM part.kept_few)")):
         return {}
-    # Count the events in `stored`, because the views show no rows of a copied file. Do not count
-    # those of the original file instead, because it may have more events.
+    # Count the events of a copied file in `stored`, because the views leave out its rows. The original file may have
+    # more events, so do not take its count.
     counts = f"SELECT source, part.root(session) AS session, count(*) AS total FROM stored WHERE {_EVENTS} AND kind <> 'begin' GROUP BY ALL"  # noqa: S608 - our own words
     sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, session) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
@@ -217,8 +216,8 @@ class Window(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The rows in this window, and the gaps that an answer about the window covers. Because gaps have no time,
-        these are the gaps of the selection in all sessions that may have been open in the window."""
+        """The rows in this window, and the gaps that concern an answer about the window. Gaps have no time, so these
+        are the selected gaps of all sessions that may have been open in the window."""
         sessions = self._sessions()
         gaps = all_of([self.selection.gaps, *sessions])
         then = OpenRange(self.since, self.until) if sessions else None

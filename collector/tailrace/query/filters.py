@@ -108,7 +108,8 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """SQL condition for the selected rows of a view with the columns that this selection restricts."""
+        """SQL condition for the selected rows. It is valid for views that have all columns which this selection
+        restricts."""
         return all_of([*self._where(), *self._of_streams()])
 
     @property

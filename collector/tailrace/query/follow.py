@@ -144,7 +144,7 @@ class Follower:
         except FileNotFoundError:
             yield from self._catch_up()
             return
-        # From time to time, find out whether the log lacks the next version, but not later ones.
+        # From time to time, check whether the log lacks the next version although it has later ones.
         self._misses += 1
         if self._misses % LOOK_EVERY == 0:
             self._table.refresh()
@@ -199,9 +199,9 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies after the mark of its key in `given`: the greatest offset of the yielded rows, with the
-    hashes of the yielded rows at this offset. A row at this offset is new unless its hash is among them. The hash is
-    then removed, because each hash stands for only one row."""
+    """Return whether a row lies after the mark of its key. `given` has the mark of each key: the greatest offset of the
+    yielded rows, and the hashes of the yielded rows at this offset. A row at this offset is new unless its hash is
+    among them. The hash is then removed, because each hash stands for only one row."""
     offset, hashes = given.get(_key(row), (-1, Counter()))
     if (place := _place(row)) != offset:
         return place > offset

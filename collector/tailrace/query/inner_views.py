@@ -374,12 +374,15 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled. One
-pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are filled.
-In this table, `own` is the name of a row if it is a session row of the collector itself, otherwise null. The SQL
-excludes each frequent kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with
-`IN`, it would read all. `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends`
-has the ends of spans whose begins the collector had forgotten."""
+"""SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled.
+
+- `part.kept_few` gets the rows of all rare kinds, in one pass over the data files. The other tables are filled from it.
+  Its column `own` is the name of a row if the row is a session row of the collector itself, otherwise null.
+- `kept_begins` and `kept_open` may have only the begin rows that a statement needs.
+- `kept_ends` has the ends of spans whose begins the collector had forgotten.
+
+The SQL excludes each frequent kind with `<>`, because DuckDB then reads further columns only for pages with a rare row;
+with `IN`, it would read all."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),

@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 def confine(limits: Limits, lifeline: int) -> None:
     """Apply the time limits of a statement to this process, for ever. Let the kernel end this process when the parent
     ends: only the parent has the write end of the pipe `lifeline`. Ignore Ctrl-C, because the parent handles it.
-    Discard what libraries write to standard error at exit; Python's own standard error still works."""
+    Redirect file descriptor 2 to /dev/null, because libraries write to it at exit; `sys.stderr` still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())

@@ -168,8 +168,8 @@ def beside(snapshot: Engine, ask: LiveLook) -> Live:
 
     for _ in range(TRIES):
         live = ask()
-        # If the table has no newer version, `live` includes each awaited event, unless the snapshot
-        # contains the event or reports it as missing.
+        # If the table has no newer version, `live` has each event that the collectors await, except those that the
+        # snapshot contains or reports as missing.
         if not snapshot.refresh():
             break
     else:

@@ -193,7 +193,7 @@ class ProgramNames:
         sessions: Iterable[StatedNames],
         threads: dict[tuple[str, str, str], str] | None = None,
     ) -> None:
-        """Use the names of `sessions`, and those of `threads` by source, session and stream."""
+        """Use the names that `sessions` state. `threads` maps source, session and stream to the name of a thread."""
         self._sessions = {(each.source, each.session): each for each in sessions}
         self._threads = threads or {}
 

@@ -46,7 +46,8 @@ FAILURES: dict[str, type[TailraceError]] = {
 """The error classes that a statement's process can send, by name."""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Beginnings of DuckDB's number types whose values MessagePack cannot represent, so that they are sent as text."""
+"""Beginnings of the names of DuckDB's number types whose values MessagePack cannot represent. Such values are sent as
+text."""
 
 
 class AnswerForm(StrEnum):

@@ -82,8 +82,8 @@ class FileStatistics:
         """Paths of the table's data files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may have a row in one of `regions`. A range of time excludes no file
-        with rows without a stored time, unless `timed` states that the snapshot has none."""
+        """Return the numbers of the files that may have a row in one of `regions`. A range of time never excludes a
+        file that has rows without a stored time, unless `timed` states that the snapshot has no such rows."""
         found: set[int] = set()
         for region in regions:
             left = set(range(len(self.paths)))

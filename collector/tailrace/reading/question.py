@@ -63,7 +63,7 @@ class SessionKeywords(PlaceKeywords, total=False):
 
 
 class StreamKeywords(SessionKeywords, total=False):
-    """Keyword arguments of those methods of `Store` whose rows have a column `stream`."""
+    """Keyword arguments of the `Store` methods that return rows with a column `stream`."""
 
     stream: StreamFilter | None
 

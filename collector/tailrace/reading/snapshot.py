@@ -30,8 +30,8 @@ AnyEngine = Engine | RemoteEngine
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
-    """The answer to a statement whose first rows have been read, with the events that are missing from the answer, and
-    the engine that reads the remaining rows. The caller must close the engine."""
+    """The answer to a statement whose first rows have been read. `completeness` states which events are missing from
+    the answer. `engine` reads the remaining rows, and the caller must close it."""
 
     answer: T
     completeness: Completeness

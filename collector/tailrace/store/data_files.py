@@ -320,7 +320,8 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
         column = rows.column(number)
         nulls[name] = column.null_count
         if name in CODED:
-            # Take the bounds from the dictionary, which all chunks share: each of its values occurs in the rows.
+            # Take minimum and maximum from the dictionary, which all chunks share. They are exact, because each value
+            # of the dictionary occurs in the rows.
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:

@@ -53,7 +53,8 @@ class EndRepair(NamedTuple):
 
 
 class EndOfLog:
-    """The versions of a table's Delta log after its newest checkpoint. `refills` has a function for each collector."""
+    """The versions of a table's Delta log after its newest checkpoint. `refills` has, for each collector, the function
+    that returns whether its spool still has all rows from a position on."""
 
     def __init__(
         self, log: DeltaLog, journal: JournalContent, collector: str, refills: Others
@@ -209,9 +210,9 @@ def recover(
 ) -> TableRecovery:
     """Validate the table in `root` at the start of a collector, and repair it. Do nothing if there is no table.
 
-    `refills` returns whether the spool of `collector` still has rows, and `others` has such a function for each other
-    collector. No other collector may write to the table meanwhile. Raise StoreError, and change nothing, if the damage
-    cannot be repaired."""
+    `refills` returns whether the spool of `collector` still has all rows from a position on, and `others` has such a
+    function for each other collector. No other collector may write to the table meanwhile. Raise StoreError, and change
+    nothing, if the damage cannot be repaired."""
     if not os.path.lexists(root):
         return TableRecovery()
     with (

@@ -48,7 +48,8 @@ LIBRARY_TRIES = 15
 
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
 """Maximum age (ns) of a data file at its commit. An older file is renamed first. Upkeep removes files without a log
-entry once they are `REMOVED_HOURS` old. It may list an older file before the commit, and remove it after the commit."""
+entry once they are `REMOVED_HOURS` old. It could find an older file before the commit, and still remove this file after
+the commit."""
 
 
 class PreparedRows(Sized):

@@ -101,11 +101,11 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first time without rows that is longer than `longest` days and makes the present wall time doubtful,
+    """Return the first period without rows that is longer than `longest` days and makes the present wall time doubtful,
     or None.
 
-    The wall time is doubtful until the days with rows after such a time span `longest` days. `days` are the days with
-    rows, sorted. Ignore a time without rows that ended by the day `trusted`."""
+    The wall time is doubtful until the rows after such a period cover `longest` days. `days` are the days with rows,
+    sorted. Ignore a period without rows that ended by the day `trusted`."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)

@@ -221,7 +221,7 @@ class SnapshotLease:
         self._locked: threading.Lock | None = None
         self._left = threading.Event()
         self._giving_back = threading.Lock()
-        """Lock that keeps `interrupt` from an engine which another request may have by now."""
+        """Lock that prevents `interrupt` from stopping an engine that serves another request by now."""
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
         """Return the snapshot of a store, always the same one for one request. Raise StoreError if the table cannot be

@@ -78,7 +78,8 @@ class OfLanes(OfSessions, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether the selection contains a stream. `placed` is the result of the method `placed`."""
+        """Return whether the selection contains a stream. `placed` has source and id of each selected session, or is None
+        for all (see the method `placed`)."""
         return (
             (placed is None or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -109,7 +110,7 @@ class OfSelection(OfLanes, frozen=True, kw_only=True):
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
         """Return whether missing events of a gap may belong to the selection. The gap's `stream` is empty if unknown.
-        `placed` is the result of the method `placed`."""
+        `placed` has source and id of each selected session, or is None for all (see the method `placed`)."""
         damaged = session == DAMAGED_SESSION
         return (
             (placed is None or damaged or (source, session) in placed)
