@@ -128,8 +128,9 @@ class Histogram(NamedTuple):
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile (as a fraction) or mean (None) among random draws of
-        blocks, and its degrees of freedom; None if fewer than `FEWEST_BLOCKS` blocks have spans."""
+        """Return the variance of the logarithm of a figure among random draws of blocks, and its degrees of freedom.
+        The figure is the percentile `share` (a fraction), or the mean if `share` is None. Return None if fewer than
+        `FEWEST_BLOCKS` blocks have spans."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:

@@ -62,7 +62,8 @@ def floor(least: int | None) -> int | None:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks of the two seen durations between which the quantile `share` of all spans lies. Rank 1 is the
-    shortest one. A lower rank stands for the least possible duration, a rank above `seen` for no upper bound."""
+    """Return the ranks of two stored durations. The quantile `share` of all spans, including the `lost` ones, lies
+    between them. Rank 1 is the shortest duration. A rank below 1 stands for the least possible duration, a rank above
+    `seen` for no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank

@@ -128,8 +128,9 @@ class NoisyGrowth(NamedTuple):
     doubt: Doubt | None = None
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict: `doubt`; `Doubt.LOSS` if the stored spans alone would allow a
-        verdict, or if missing events widen the interval more than noise does; else `Doubt.NOISE`."""
+        """Return why this growth allows no verdict: the attribute `doubt` if it is set; `Doubt.LOSS` if the stored
+        spans alone would allow a verdict, or if missing events widen the interval more than noise does; else
+        `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:

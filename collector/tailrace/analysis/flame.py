@@ -47,8 +47,9 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Add the time from `now` to `moment` to the sums in `shared`, each part of this time for the `owner` of the span
-    that is innermost in the part. Remove the spans that end by `moment` from `open_spans`. Return `moment`."""
+    """Divide the time from `now` to `moment` among the innermost open spans: add each part of this time to the sum in
+    `shared` of the `owner` of the span that is innermost then. Remove the spans that end by `moment` from `open_spans`.
+    Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)

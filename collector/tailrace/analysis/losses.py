@@ -63,8 +63,8 @@ PLACES = ("source", "session", "format", "stream")
 the key as the gap."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose value a separate record may define. If this record is missing, a span may be in a wrong
-group."""
+"""Keys for grouping spans. A separate record may define the value of such a key. If this record is missing, a span may
+be in a wrong group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -186,15 +186,17 @@ _STACKED_GAPS = f"""
     WHERE format IN {quoted(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins gaps to each span of the formats in `STACKED`. Two of these gaps are the next ones after the span's
-begin: the next gap with event numbers, by ticks (`k`), and the next gap with unreadable bytes, by offset (`n`). The
-missing events of any other gap may lie anywhere before its offset, so the last gap of this kind in the session is
-joined, too (`v`). In ET3 traces of the Java agents, which name streams, an exit without an entry also counts as a gap
-of this kind."""
+"""SQL that joins three gaps to each span of the formats in `STACKED`:
+
+- `k`: the next gap with event numbers after the span's begin, by ticks.
+- `n`: the next gap with unreadable bytes after the span's begin, by offset.
+- `v`: the last of the session's other gaps. The missing events of such a gap may lie anywhere before its offset. In ET3
+  traces of the Java agents, which name streams, an exit without an entry also counts as such a gap."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield for each stream the sum over those of its gaps whose missing events may be spans of the window."""
+    """Yield, for each stream, how many events are missing in its gaps. Only gaps whose missing events may be spans of
+    the window count."""
     gaps, since, streams = window.selection.gaps, window.since, window.selection.streams
     if streams is not None:
         # A loss in one stream of these formats may change figures of the session's other streams.

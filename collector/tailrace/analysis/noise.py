@@ -51,8 +51,9 @@ class Evidence(NamedTuple):
     def of_runs(
         cls, values: Sequence[int], bounds: Sequence[Interval], resolution: int = 0
     ) -> Self | None:
-        """Return the evidence of repeated runs, from each run's figure and the interval of its true value; None if a
-        figure has no logarithm. `resolution` is the step of the clock, to which figures are rounded."""
+        """Return the evidence that repeated runs give, from the figure of each run and the interval of its true value.
+        Return None if a figure is 0 or less, because it has no logarithm. `resolution` is the step of the clock, to
+        which figures are rounded."""
         if min(values) <= 0:
             return None
         logs = [math.log(value) for value in values]
@@ -199,7 +200,7 @@ def _of_runs(
     known = [value for each in runs if (value := each.value(figure)) is not None]
     intervals = [interval for each in runs if (interval := each.bounds[figure]) is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
-        return Doubt.NOISE  # if only the other side has this figure, the verdict is `unknown` regardless of this doubt
+        return Doubt.NOISE  # if only the other side has this figure, the verdict is `unknown` whatever doubt is returned
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
 
 

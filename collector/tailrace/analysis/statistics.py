@@ -317,8 +317,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[GroupUnit, CertainSpans],
 ) -> dict[GroupUnit, dict[str, Interval]]:
-    """Return the intervals of the percentiles of each group of spans. `spans` is SQL for all spans, with a column
-    `doubtful`."""
+    """Return, for each group of spans, the interval in which each percentile lies. `spans` is SQL for all spans. Its
+    column `doubtful` is true for spans that missing events may have changed."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -393,8 +393,8 @@ def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[Grou
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) before which all spans inside of the window's spans begin; None if the window has no
-    end."""
+    """Return a time (Unix ns) before which each span begins that lies inside of a span of the window. Return None if
+    the window has no end."""
     if window.until is None:
         return None
     rows = window.rows

@@ -33,9 +33,9 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event with the start `time` (ns) at the position `number`. Store it only at the nearest higher
-        position in `lows`, and at the nearest lower one in `highs`. Therefore `below` and `above` also search further
-        positions."""
+        """Record an event with the start `time` (ns) at the position `number`. Store it only once in each list: at the
+        nearest higher position in `lows`, and at the nearest lower position in `highs`. So `below` and `above` must go
+        on to further positions if a position has no event."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -48,14 +48,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the nearest event below `low`, one of the constructor's `lows`, or None."""
+        """Return the time (ns) of the last event before the position `low`, or None. `low` must be one of the
+        constructor's `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the nearest event above `high`, one of the constructor's `highs`, or None."""
+        """Return the time (ns) of the first event after the position `high`, or None. `high` must be one of the
+        constructor's `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]

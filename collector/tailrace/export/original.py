@@ -148,13 +148,13 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records from which the ingest made the rows of one session. The rows must come in the order of `_ROWS`.
     The size of a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons of
-    malformed records. The bytes of these records come from the quarantine. Count in `left` the frames of bytes that the
+    malformed records. The bytes of these records come from the quarantine. Count in `left` the frames whose bytes the
     quarantine no longer has."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
-            # Use the offset of a row that is not a record only as the end of the last record: it may be any offset.
+            # A row that is not a record may have any offset. Use this offset only as the end of the record before.
             end = at
             continue
         if waiting and at > waiting[0].offset:
@@ -266,7 +266,7 @@ FROM (
 WHERE {} ORDER BY source, root, "at", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time
 """
 """SQL for the rows of sessions, with the fields of a `StoredRow`. A row that stands for the begin and the end of a span
-appears twice. Among rows at the same offset, ends of spans come first, then session rows without a start."""
+appears twice. Among rows at the same offset, ends of spans come first, then session rows without a time in `start`."""
 
 
 class Loss(NamedTuple):
@@ -503,8 +503,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames from a session's quarantine file. If the caller of this function names no
-    session, it reads the file of the session `of`."""
+    """Return a function that reads frames from a session's quarantine file. If the returned function gets no session,
+    it reads the file of the session `of`."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

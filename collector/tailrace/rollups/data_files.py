@@ -226,7 +226,7 @@ def levels(file: CachedFile, reached: Reach) -> Longs | None:
 
 def bounds(reached: Reach, level: Longs) -> Longs:
     """Return, for each lane in `reached`, the minimum duration (ticks) of the spans that the sidecar's sums of level
-    `level` leave out."""
+    `level` do not contain, because the sidecar stores such spans one by one."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 

@@ -326,7 +326,7 @@ def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     crowd = longs.take(many)
     begin = scales.place(crowd, crowd.spot)
     bucket = np.maximum(begin, scales.begin[crowd.number] - 1) >> scales.log
-    # The function `added` gives a sum the label of the longest span. Set `longest` to `-begin`, so that the sum gets
-    # the label of the span that began first.
+    # The function `added` gives a sum the label of the span with the greatest `longest`. Use `-begin` in place of
+    # `longest`, so that the sum gets the label of the span that began first.
     merged, _ = added(crowd._replace(longest=-begin), crowd.number, crowd.depth, bucket)
     return joined([longs.take(~many), merged._replace(longest=np.zeros(merged.rows, np.int64))])

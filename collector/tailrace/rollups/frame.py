@@ -121,9 +121,9 @@ class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
     `bucket` is the width (ns) of the buckets. `coarse` states that the buckets are wider than a pixel, because there
-    are too many rows. `one_in` is 1 if all events were read. A greater number n states that at least one event in n was
-    read from files without sums, so that counts are estimates. `gaps` contains the gaps of the drawn streams, and the
-    gaps of their sessions whose stream is unknown."""
+    are too many rows. `one_in` is 1 if all events were read. If it is a greater number n, files without sums were
+    sampled (at least one event in n was read), so that counts are estimates. `gaps` contains the gaps of the drawn
+    streams, and the gaps of their sessions whose stream is unknown."""
 
     version: int
     window: Range

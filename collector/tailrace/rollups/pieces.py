@@ -84,7 +84,8 @@ _COLUMNS: dict[str, tuple[type[np.generic], int]] = {
     "offset": (np.int64, 0), "kind": (np.int64, NONE), "least": (np.float64, 0), "most": (np.float64, 0),
     "latest": (np.float64, 0), "open": (np.bool_, 0),
 }  # fmt: skip
-"""The type of each column of `Pieces`, and the value that stands for a missing value. `what` is a span by default."""
+"""The type of each column of `Pieces`, and the value that stands for a missing value. A missing value in `what` means a
+span."""
 
 
 class FrameTexts:

@@ -167,7 +167,8 @@ class KeptBlocks:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> RowBlock | None:
-        """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None."""
+        """Return a cached block of rows that were read from the given files with this sample, and that cover the ranges
+        `asked`; or None."""
         for place, block in enumerate(self._blocks):
             same = block.paths == frozenset(paths) and block.sample == sample
             if same and block.covers(asked):
@@ -271,8 +272,8 @@ class RowReader:
     def _block(
         self, paths: Collection[str], asked: Ranges, margin: int, sample: RowSample
     ) -> RowBlock | None:
-        """Return a cached block with this sample of the rows in the ranges `asked`, or read a new block. Return None if
-        the block would have more than `ROWS_KEPT` rows."""
+        """Return a block of rows of the given files, read with this sample, that covers the ranges `asked`. Take the
+        block from the cache, or read it. Return None if the block would have more than `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked, sample)
         if block is not None:
             return block

@@ -22,17 +22,17 @@ MOST = 12
 """Maximum number of stretches in a result."""
 
 LEAST_SHARE = 0.25
-"""A stretch is long if it lasts at least this fraction of all time outside of the result's stretches."""
+"""A stretch is long if it lasts at least this fraction of the time that no stretch of the result covers."""
 
 WORTH = 0.8
-"""The result is empty if its stretches would be a smaller fraction of all time."""
+"""The result is empty if its stretches would cover less than this fraction of all time."""
 
 EXACT = 10
 _STEP = 9
 """Base-2 logarithm of the factor between the bucket widths of two successive drawings."""
 
 _ROUNDS = 4
-"""Maximum number of times that the time between stretches is searched for further stretches."""
+"""Maximum number of passes. Each pass searches the time between the stretches found so far for further stretches."""
 
 
 class _Stretch(NamedTuple):
@@ -95,7 +95,7 @@ def _inside(painter: Painter, piece: Range) -> list[_Stretch]:
     log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
     window = _aligned(piece.begin, piece.end + 1, log)
     if painter.is_sampled(window, log):
-        return []  # Do not read the sample: the first frame of the page would wait for it.
+        return []  # Do not read the sample of the rows: this would delay the first drawing of the page.
     found = painter.draw(window, log)
     begins, ends = _busy(found)
     inside = (begins <= piece.end) & (ends >= piece.begin)
