@@ -65,8 +65,8 @@ class TlsChannel(Channel):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Continue the handshake with the received bytes; return whether it is complete. Send `take_outgoing`
-        afterwards, also after an error: ssl.SSLError, or OSError if the peer has disconnected."""
+        """Continue the handshake with the received bytes; return whether it is complete. Raise ssl.SSLError, or OSError
+        if the peer has disconnected. In each case, the caller must then send the bytes of `take_outgoing`."""
         data, ended = super().receive()
         self._incoming.write(data)
         try:

@@ -57,7 +57,7 @@ class Listener(ABC):
     greeting_timeout = math.inf
     """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
+    """If a poll finds this many bytes at one socket, the next pause is shorter (see `AdaptiveRest`).
 
     The number must be less than the size of a socket's buffer, because a writer blocks when the buffer is full."""
     look_seconds = math.inf
@@ -94,7 +94,8 @@ class TcpListener(Listener):
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Half of the 64 KiB that a client on Linux can send over a new TCP connection before the source reads."""
+    """Number of bytes found by a poll that shorten the next pause: half of the 64 KiB that a client on Linux can send
+    over a new TCP connection before the source reads."""
 
     def __init__(
         self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
@@ -187,7 +188,8 @@ class UnixListener(Listener):
     transport = "unix"
     crowd = Refusal.CONNECTIONS_OF_USER
     enough = 8 * 1024
-    """A third of the 24 KB that a client on Linux can send in writes of 86 bytes before it blocks."""
+    """Number of bytes found by a poll that shorten the next pause: a third of the 24 KB that a client on Linux can send
+    in writes of 86 bytes before it blocks."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:

@@ -113,10 +113,10 @@ class FileIntake(Intake, Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the sessions that this source continues from now on: those whose files no source follows at present,
-        and which have read a newly found file or the file of which it may be a copy. Return `claimed` if another source
-        already reads such a file (see `FileFinder.claims`), and `later` if not all input of these sessions is decoded
-        yet."""
+        """Return the sessions that this source continues from now on. No source follows the files of these sessions at
+        present, and they have read a newly found file, or a file of which it may be a copy. Return `claimed` if another
+        source already reads such a file (see `FileFinder.claims`), and `later` if not all input of these sessions is
+        decoded yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
         """Return whether another source knows a file that it does not read yet and that may be a copy of the file that

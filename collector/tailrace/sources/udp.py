@@ -254,7 +254,7 @@ class Admission:
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
         """Open a session for a new peer, and return the peer. Return None if there are too many new peers, or if no
-        datagram is readable; unreadable datagrams are kept for the session of `STRANGERS`."""
+        datagram is readable; unreadable datagrams are kept for the common session of unknown peers (`STRANGERS`)."""
         format_, limit = FORMATS[self.config.format], self.config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
@@ -274,7 +274,7 @@ class Admission:
         return sum(map(len, self._noise))
 
     def hand_on_noise(self, intake: Intake) -> None:
-        """Append unreadable datagrams and the number of dropped bytes to the session of `STRANGERS`."""
+        """Append unreadable datagrams and the number of dropped bytes to the common session of unknown peers."""
         if not self._noise and not self._shed:
             return
         if self._strangers is None:
@@ -288,8 +288,8 @@ class Admission:
         self._noise, self._shed = [], 0
 
     def forget_silent(self, intake: Intake) -> None:
-        """End the sessions of peers that were silent for `idle_timeout`, and the session of `STRANGERS` if it began at
-        least `idle_timeout` ago."""
+        """End the sessions of peers that were silent for `idle_timeout`, and the common session of unknown peers
+        (`STRANGERS`) if it began at least `idle_timeout` ago."""
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")

@@ -176,7 +176,7 @@ class Disk:
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
         """Sync a directory at the end of the `with` block, so that the file names that the block changes are on disk."""
-        # Open the directory first, so that the block changes nothing if no file descriptor is free.
+        # Open the directory before the `with` block runs: if no file descriptor is free, no file name has changed yet.
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:

@@ -72,8 +72,8 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 WINDOW = 4 * FRAME_MAX
 """Approximate maximum size (bytes) of one read or write of a segment."""
 COPIED_MAX = 32 * 2**10
-"""Maximum size (bytes) of a payload that is copied beside its neighbours before it is written. One write takes at most
-1,024 byte strings, and copying a large payload costs more than passing one more byte string."""
+"""Maximum size (bytes) of a payload that is joined with its neighbours into one byte string before the write. One write
+takes at most 1,024 byte strings, and copying a large payload costs more than passing one more byte string."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")

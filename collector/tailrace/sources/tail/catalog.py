@@ -45,8 +45,7 @@ LOOK_COST = 5e-6
 """Minimum CPU time (seconds) of one check of a file, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of times in a check interval at which checks begin. Checks are delayed to the next of these times, so that one
-wake-up serves many files."""
+"""Number of ticks in a check interval. Checks are delayed to the next tick, so that one wake-up serves many files."""
 
 
 class Ended(NamedTuple):
@@ -196,8 +195,8 @@ class Catalog:
                 yield file
 
     def idle_interval(self, looks: int) -> float:
-        """Return an interval (seconds) between two checks of a file that is so long that `looks` checks take at most
-        the fraction `LOOKS_SHARE` of this time."""
+        """Return an interval (seconds) between two checks of a file. The interval is so long that `looks` checks take
+        at most the fraction `LOOKS_SHARE` of it."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_check(self, file: Followed, now: float) -> None:
@@ -328,9 +327,9 @@ class Catalog:
         return None
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether another source must not read the file at `path`, which begins with `head`: this source reads
-        the file or a possible original of the file, or knows the file and has ended the session of another file with
-        the same first bytes."""
+        """Return whether another source must not read the file at `path`, which begins with `head`. This is so if this
+        source reads the file or a possible original of the file. It is also so if this source knows the file and has
+        ended the session of another file with the same first bytes."""
         known = self.of_node((device, inode))
         if known is not None and known.phase not in WAITING:
             return True

@@ -447,9 +447,10 @@ class Repeats:
         return sound and (content.trail.offset, content.trail.crc) == known
 
     def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
-        """If the file `whole` was read after all files that were merged into it (parts), report it to the daemon as a
-        copy. If it was read before them, report the parts, and the pieces that were read after it, as copies. Only the
-        session that was read first has the gaps of a run (`ledger.split_runs`)."""
+        """Report to the daemon which files are copies. If the file `whole` was read after all `parts` (the files that
+        were merged into it), `whole` is the copy. If it was read before all of them, the parts are copies, and so are
+        the `pieces` that were read after it. Only the session that was read first has the gaps of a run
+        (`ledger.split_runs`)."""
         if parts and all(_number(part) < _number(whole) for part in parts):
             self._report(whole, parts)
         elif all(_number(part) > _number(whole) for part in parts):

@@ -281,9 +281,9 @@ class ReadPart:
 
     - `known`: the trail (digest) of the bytes of this part; None if nothing was read.
     - `member`: the gzip member from which a compressed file is decompressed; None for an uncompressed file.
-    - `origin`: where the bytes were read: from this file in this run of the daemon ("now"), from this file in an
-      earlier run, which may already have reported overwritten bytes ("earlier"), or from another file, so that this
-      file may not contain all of them yet ("copied")."""
+    - `origin`: "now" if this run of the daemon read the bytes from this file. "earlier" if an earlier run read them
+      from this file; that run may already have reported overwritten bytes. "copied" if the bytes were read from another
+      file, so that this file may not contain all of them yet."""
 
     def __init__(
         self,

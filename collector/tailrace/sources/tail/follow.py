@@ -298,7 +298,7 @@ class Followed:
     def _suffices(self, whole: int) -> bool:
         """Return whether this file's size permits that the file is a copy of a file of `whole` bytes or of that file's
         beginning."""
-        # A shorter copy needs `HEAD` bytes, because many files begin with the same header.
+        # A shorter file counts as a copy only from `HEAD` bytes on, because many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
     @property

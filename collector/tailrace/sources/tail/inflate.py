@@ -118,7 +118,8 @@ class InflationBegun(NamedTuple):
 
 
 class LostPart(NamedTuple):
-    """A loss in a file, with the fields of `FileLoss`. In a compressed file, `after` is the position after it."""
+    """A loss in a file, with the fields of `FileLoss`. In a compressed file, `after` is the position behind the lost
+    bytes."""
 
     detail: LossDetail
     size: int

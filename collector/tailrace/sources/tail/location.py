@@ -148,9 +148,9 @@ def followed(path: str) -> str | None:
 
 
 class TailDescriptors:
-    """The open file descriptors of one source: at most `limit`, and half of the number that the process may open. To
-    open a further file, close the least recently used file that is not *pinned*. A pinned file may have no path any
-    more."""
+    """The open file descriptors of one source: at most `limit`, and at most half of the number that the process may
+    open. To open a further file, close the least recently used file that is not *pinned*. A pinned file stays open,
+    because it may have no path any more."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -342,7 +342,7 @@ class Location:
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except MISSING:
-            return False  # somebody deleted the file, so no later file is known
+            return False  # somebody deleted the file, and no later file is at its path
         if self._is_same(found, birth):
             return False
         self.lose_path("replaced", now)

@@ -320,8 +320,9 @@ def _below(wanted: frozenset[Parts], name: str, *, hidden: bool) -> frozenset[Pa
     """Return the pattern parts that remain for paths below the entry `name` of a directory; an empty set if no pattern
     in `wanted` matches the name.
 
-    A name with a leading dot matches only a part with a leading dot. For files and links (`hidden` is true), such a
-    name also matches `**` and the end of a pattern, because the format decides later whether the file is read."""
+    A name with a leading dot matches only a part with a leading dot. If `hidden` is true (for files and links), such a
+    name also matches `**`, and may lie below a directory that the whole pattern matches, because the format decides
+    later whether the file is read."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -490,7 +491,7 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if not isinstance(error, MISSING):
-                # Count the error once, because a file of another user may not be meant for this source.
+                # Count the error only once: the file may belong to another user, and not be meant for this source.
                 if is_new or strange.spelled:
                     report(error, self._complaints.failed)
                 self._remember(strange, None)

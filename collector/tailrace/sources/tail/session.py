@@ -254,7 +254,7 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for the end of a session that mean that the path and its documents may belong to new content by now."""
+"""Reasons for the end of a session. After such an end, the path and its documents may belong to new content."""
 
 
 class Desk(msgspec.Struct):

@@ -93,7 +93,8 @@ class Inflaters:
         self._unread: set[Followed] = set()
         self._line: dict[Followed, None] = {}
         self._later: dict[Followed, int] = {}
-        """Files that wait because of `AGAIN_RATE`, each with the number of its valid entry in `_heap`."""
+        """Files that wait because the rate of repeated decompression is limited (`AGAIN_RATE`). Each has the number of
+        its valid entry in `_heap`; other entries of the file are outdated."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
@@ -111,15 +112,16 @@ class Inflaters:
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Let a compressed file wait, in order of arrival, until it may be read, unless it may be read already. Return
-        whether the file waits. Once the file may be read, `begin` yields it."""
+        """Put a compressed file into the queue of waiting files, in order of arrival, unless the file may be read
+        already. Return whether the file waits. Once it may be read, `begin` yields it."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
         return True
 
     def grown(self, file: Followed) -> None:
-        """Let a file wait in order of arrival, if it has grown so much that `AGAIN_RATE` does not apply any more."""
+        """Let a file wait in order of arrival, if it has grown so much that `AGAIN_RATE` (the limit for repeated
+        decompression) does not apply any more."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -136,9 +138,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater until the file is read whole. The inflater returns the last
-        # content only after it has got all bytes. A new inflater would stop before this content, and the file would
-        # count as changed.
+        # A file that will not grow keeps its inflater until the file is read whole, because the inflater holds the last
+        # content back until it has all bytes. A new inflater would stop before this content, and the file would count
+        # as changed.
         lasts = reader is not None and (reader.hole is not None or file.final or file.passed < end)
         if file.queued and lasts:
             return

@@ -226,8 +226,8 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a file that was not read so far is read from now on. Raise OSError if it cannot be read.
-        Return False if the file must be kept until the next check, even if it was deleted."""
+        """Decide whether a file that was not read so far is read from now on, waits, or is left out. Raise OSError if
+        the file cannot be read. Return False if it must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         at = file.location
         nothing = not file.size or not at.is_readable
@@ -374,8 +374,8 @@ class Watch:
             return False  # keep the file until a check has decided whether to read it
         awaited = any(each.phase is Phase.COPY for each in self._catalog.relatives(file))
         if not (self._once or awaited) and now - at.gone_at < MISSING_LINGER and at.may_return:
-            # Do not wait if a possible copy waits for the end of this file's session, such as a file that libovni has
-            # moved.
+            # Do not wait if a possible copy waits for the end of this file's session. For example, libovni moves a file
+            # by copying it and then deleting the original.
             return False
         return at.is_unlinked or self._discovery.search.covers(at.path)
 
