@@ -391,7 +391,7 @@ _LEVELS_MAX = 16
 
 def _plain(item: object, seen: set[int], level: int = 0) -> object:
     """Return an item as JSON can represent it, or as text if JSON cannot. Convert the values of a mapping one by one.
-    `seen` has the ids of the mappings that were converted already."""
+    `seen` has the ids of the mappings that were converted already, because a mapping may contain itself."""
     if isinstance(item, Mapping) and level < _LEVELS_MAX and id(item) not in seen:
         seen.add(id(item))
         return {

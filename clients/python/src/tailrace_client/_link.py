@@ -199,8 +199,8 @@ class Link:
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether to open the transport, or to announce the session on an open one: an exception of a signal
-        handler may have interrupted the link between these two steps."""
+        """Return True if the transport must be opened, or if it is open and the session must still be announced: an
+        exception of a signal handler may have interrupted the link between these two steps."""
         wanted = not self.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
@@ -245,7 +245,7 @@ class Link:
             self.queue.put(chunks)
 
     def hurry(self) -> None:
-        """End the pauses before the next attempt to connect and before the next request to the collector to state which
+        """End two pauses: before the next attempt to connect, and before the next question to the collector which
         events are durable."""
         self._retry.at = 0.0
         self._questions.hurry()
@@ -458,8 +458,8 @@ class Link:
             self._send_ends()
 
     def _send_ends(self) -> None:
-        """Send the last event number of each stream of which the queue has forgotten events, so that the answer
-        contains the stream even if none of its events has arrived."""
+        """Send the last event number of each stream with forgotten events (events that the queue no longer keeps). The
+        answer then contains the stream even if none of its events has arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
         while queue.waiting_packets < WAITING_PACKETS_MAX:

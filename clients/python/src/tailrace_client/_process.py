@@ -202,7 +202,8 @@ _TRACEPARENT = re.compile(
 
 
 def hand_on(span: Span, /, received: str | None = None) -> str:
-    """Give a span an id, and return the `traceparent` that a program passes on to work elsewhere that the span causes.
+    """Give a span an id, and return its `traceparent`. A program passes this text on to work that the span causes
+    elsewhere, so that spans there become children of this span.
 
     `received` is the `traceparent` that this program got from its caller. The span then belongs to the caller's trace,
     and has the caller's span as its parent. If `received` is missing or invalid, a new trace begins. Each call replaces

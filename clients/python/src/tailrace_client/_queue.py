@@ -62,8 +62,8 @@ class Forgotten:
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a chunk that began at position `begin`. Only announcements of the session with numbers up to `turn` may
-        arrive before the chunk."""
+        """Add a chunk that began at position `begin`. `turn` is the number of the session's last announcement before
+        the chunk."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -76,8 +76,9 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """For each stream, return the number after the last forgotten event that the client sent before its
-        announcement `turn`. The answer to this announcement shows whether such an event has arrived."""
+        """Return, for each stream, the number after the last forgotten event (one that the queue no longer keeps).
+        Include only events that were sent before the session's announcement number `turn`: the answer to it shows
+        whether they have arrived."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -104,16 +105,16 @@ class Forgotten:
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Remove the ranges of which an answer shows whether they have arrived or are lost. Return each lost range with
-        the position of its first event."""
+        """Remove the forgotten ranges that an answer settles, because it shows whether they have arrived or are lost.
+        Return each lost range with the position of its first event."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
             for past in self._pasts.pop(stream):
                 holes, beyond = _missing(past, stream, answer)
                 if past.turn < answer.turn:
-                    # An answer contains a limited number of holes. If the answer contains any hole, the stream's number
-                    # may be low because of a hole that the answer leaves out.
+                    # An answer contains a limited number of holes. If it contains any hole, its number for the stream
+                    # may end at a further hole, which it leaves out.
                     gone, holes = holes + ([] if answer.holes else beyond), []
                     lost += [(past.begin, Range(stream, *span)) for span in gone]
                     beyond = beyond if answer.holes else []
@@ -328,8 +329,8 @@ class Queue:
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement of the session
-        with the number `turn`."""
+        """Record that the kernel accepted `size` bytes of the offered buffers. `turn` is the number of the session's
+        last announcement before these bytes."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -370,8 +371,8 @@ class Queue:
     def settle(self, answer: Answer, given_up: Iterable[int] = ()) -> tuple[bool, Sequence[Range]]:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
-        A chunk is missing if it was sent before the announcement of the session that is answered and has not arrived,
-        or has events in a hole (a range that the answer reports as missing) and was not sent again. The durable
+        A chunk is missing in two cases: it was sent before the announcement that is answered, and has not arrived; or
+        it has events in a hole (a range that the answer reports as missing), and was not sent again. The durable
         beginning of a chunk is released, so that each connection makes progress. In the streams `given_up`, the
         collector also acknowledges events that it has given up; these are not durable. Return whether any event was
         missing, and the ranges of lost events that the queue no longer keeps.
@@ -402,7 +403,7 @@ class Queue:
         return len(again) > waiting or bool(lost), lost
 
     def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
-        """Remove the durable events at the beginning of chunks that are to be sent."""
+        """Remove the durable events at the beginning of chunks that wait to be sent."""
         for item in items:
             chunk = item.chunk
             holes = (h.first for h in answer.holes.get(chunk.stream, ()) if h.next > chunk.first)
@@ -421,7 +422,7 @@ class Queue:
 
     def _note_settled(self, stream: int, first: int, next_: int) -> None:
         """Record a range that an answer has acknowledged. Keep at most `_SPANS_MAX` durable ranges and `_DOUBTFUL_MAX`
-        doubtful ranges of the stream."""
+        doubtful ranges (in which the collector may have given up events) of the stream."""
         if first >= self._doubt_below.get(stream, 0):
             _insert(self._durable.setdefault(stream, []), first, next_)
             del self._durable[stream][:-_SPANS_MAX]
@@ -455,8 +456,8 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again that were sent before the announcement of the session with the number `before`, in the
-        order of recording."""
+        """Send again, in the order of recording, all chunks that were sent before the session's announcement number
+        `before`."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
@@ -487,8 +488,8 @@ class Queue:
         return lost
 
     def lose_handed(self) -> None:
-        """Record the loss of an unknown event that the queue does not keep. Assume that it is the last event that the
-        kernel has accepted."""
+        """Record that an event is lost. It is unknown which event this is, and the queue does not keep it. Assume that
+        it is the last event that the kernel has accepted."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
@@ -575,7 +576,7 @@ class Queue:
 
 
 def _insert(spans: _Spans, first: int, next_: int) -> None:
-    """Add a range to sorted ranges. Join it with those ranges at the end of the list that it touches."""
+    """Add a range to sorted ranges. Merge it with the last ranges of the list, as far as it touches them."""
     while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
         first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
         del spans[-1]

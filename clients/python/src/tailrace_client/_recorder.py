@@ -100,9 +100,9 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Count each event below the number `until` as discarded if neither a packet nor the list `holes` has its
-        number, as after an exception within a recording. If this call fails, too, `DOUBT` remains, and the next event
-        repeats the call."""
+        """Count as discarded each event below the number `until` whose number is neither in a packet nor in the list
+        `holes`. An exception within a recording leaves such numbers. If this call fails, too, the entry `DOUBT` stays
+        in `holes`, and the next event repeats the call."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -241,8 +241,8 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane write to its own stream again. If another thread calls `use` for the old stream meanwhile, that
-        stream gets a lock, or the other thread's lane becomes its only user; both outcomes are correct."""
+        """Let a lane write to its own stream again. Another thread may call `use` for the old stream meanwhile. Then
+        either that stream gets a lock, or the other thread's lane becomes its only user; both outcomes are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
@@ -291,10 +291,11 @@ class Recorder:
     ) -> None:
         """Record times in nanoseconds, as readings of `clock()` minus `zero`.
 
-        `limit` is the maximum number of bytes that are recorded and not released, `chunk` the number of bytes that are
-        worth a system call, and `longest` the maximum size (bytes) of a packet. The thread that emits calls `started`
-        after the first packet that is recorded after `take`, and `filled` each time that `chunk` more bytes wait,
-        perhaps in a signal handler. An Exception in these calls is suppressed.
+        `limit` is the maximum number of bytes of packets that were recorded and not yet released (`release`). `chunk`
+        is the number of bytes that are worth a system call, and `longest` the maximum size (bytes) of a packet. The
+        thread that emits calls `started` after the first packet that is recorded after `take`, and `filled` each time
+        that `chunk` more bytes wait. Both calls may happen in a signal handler. An Exception in these calls is
+        suppressed.
         """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
@@ -315,7 +316,8 @@ class Recorder:
         self._taking = False
         self._closed = False
         self.late = 0
-        """Number of events that were discarded because the recorder was closed, without a sequence number."""
+        """Number of events that were discarded because the recorder was closed. These events have no sequence
+        number."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
         """For each stream, the number of its next event when the last goodbye (the packet that ends the session) was

@@ -143,8 +143,8 @@ class Sender:
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
         self._opening = SignalSafeLock()
-        """Lock of the thread that opens the transport: on a second connection, data could be sent before the
-        announcement of the session."""
+        """Lock that a thread holds while it opens the transport. Without the lock, another thread could open a second
+        connection, and data could be sent on it before the announcement of the session."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -190,7 +190,8 @@ class Sender:
         if self._is_late:
             self._report_late()
             return
-        # Connect at once in a forked child, which may soon end by `os._exit`, and before uWSGI forks, without a thread.
+        # Connect at once, without the sending thread, in two cases: in a forked child, because it may soon end by
+        # `os._exit`, and before uWSGI forks.
         if self._is_child or (self.transport.is_near and _will_fork()):
             self._is_child = False
             self._round()
@@ -201,7 +202,8 @@ class Sender:
             self._calls.put(None)
 
     def filled(self) -> None:
-        """Send the recorded chunks if the transport is prompt; otherwise wake the thread."""
+        """Send the recorded chunks if the transport always returns at once (`prompt`); otherwise wake the sending
+        thread."""
         link = self._link
         if not self.transport.prompt:
             if not self._hurried:
@@ -416,8 +418,8 @@ class Sender:
                 self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
-        """Sleep, at most `seconds`, until an event was recorded `INTERVAL_SECONDS` ago, or another thread wakes this
-        one."""
+        """Sleep until `INTERVAL_SECONDS` after an event was recorded, or until another thread wakes this one. Wait at
+        most `seconds` for the event."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
             while time.monotonic() < until:
@@ -542,7 +544,7 @@ def _register_at_fork() -> None:
     if server is None:
         return
     if decorators is not None:  # uWSGI's decorators call the functions in a list after a fork.
-        # Put it first, because the program's own functions may emit.
+        # Put our function first, because the program's own functions may emit.
         decorators.postfork_chain.insert(0, _forked)
         return
     before = getattr(server, "post_fork_hook", None)

@@ -108,8 +108,8 @@ class Answer(NamedTuple):
     """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """For each stream, the number of events below the acknowledged number that will stay missing. Discarded events do
-    not count."""
+    """For each stream, the number of events that stay missing for ever, with numbers below the acknowledged one.
+    Discarded events do not count."""
     uncounted: frozenset[int] = frozenset()
     """Streams whose numbers the collector does not check."""
 
@@ -220,8 +220,8 @@ class Session:
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events, by reason, and of their ranges or, with `elsewhere`, of ranges that are
-        durable at another collector."""
+        """Return a report with the number of discarded events for each reason, and with their `ranges`. With
+        `elsewhere`, the `ranges` are instead those of events that are durable at another collector."""
         spans = [(r.stream, r.first, r.next - r.first) for r in ranges]
         return _wire.report(discarded, spans, **({"elsewhere": True} if elsewhere else {}))
 

@@ -120,7 +120,7 @@ but reads nothing would otherwise fill the queue."""
 
 
 class Losses:
-    """Removes events from the queue that are lost on the way, refused by the kernel, or given up by the collector.
+    """Removes from the queue the events that were lost on the way, refused by the kernel, or given up by the collector.
     Counts these events as discarded in the recorder, and queues the reports about them."""
 
     def __init__(self, queue: Queue, recorder: ChunkSource, dialogue: Dialogue) -> None:
@@ -150,7 +150,7 @@ class Losses:
             self._name([Range(chunk.stream, chunk.first, chunk.next)])
 
     def lose_unsettled(self) -> None:
-        """Count sent events as discarded that no collector received and that the queue no longer keeps."""
+        """Count sent events as discarded if no collector received them and the queue no longer keeps them."""
         lost = self._queue.lose()
         self._lose(lost)
         self._name(lost)
@@ -286,9 +286,9 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye (the packet that ends the session) must be sent now, after `place` bytes on the
-        connection with the number `connection`. `settled` states that all of these bytes are known to be durable or
-        lost."""
+        """Return whether to send the goodbye (the packet that ends the session) now. `place` is the number of bytes
+        that were sent on the connection number `connection`. `settled` states that all of these bytes are known to be
+        durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:

@@ -72,8 +72,8 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
 
 
 def _is_generator_coroutine(function: object) -> bool:
-    """Return whether `types.coroutine` made the function, which `inspect` reports as a generator function, but callers
-    await."""
+    """Return whether `types.coroutine` made the function. Callers await such a function, although `inspect` reports it
+    as a generator function."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & inspect.CO_ITERABLE_COROUTINE)
 

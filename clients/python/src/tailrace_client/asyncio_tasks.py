@@ -77,8 +77,8 @@ class TaskSpans:
     def _follow(self, task: Any, span: Span, substream: int, context: Context | None) -> Any:
         """Let the span end together with its task. Return the task."""
         end = partial(self._end, span, substream)
-        with suppress(Exception):  # A task that lacks asyncio's interface has no span.
-            if task.done():  # The task was started eagerly and has ended already.
+        with suppress(Exception):  # A task without asyncio's interface gets no span.
+            if task.done():  # This task was started eagerly and has ended already.
                 end(task)
             else:
                 task.add_done_callback(end, context=context)
