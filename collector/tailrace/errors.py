@@ -61,7 +61,7 @@ DELETED = "the table's files were deleted while they were read; ask again"
 
 
 class MemoryLimitError(StoreError):
-    """Data must be read that needs more memory than the process may use: raise the limit."""
+    """Reading the data needs more memory than the process may use. The user can raise the limit."""
 
 
 class DescriptorsError(StoreError):

@@ -142,6 +142,6 @@ def spelled(name: str) -> str:
 
 
 def find_spelled(text: str) -> str | None:
-    r"""Return the path of an existing file whose `spelled` path is `text`; None if there is none."""
+    r"""Return the path of the existing file that `spelled` shows as `text`; None if there is none."""
     odd = re.sub(rb"\\x([89a-f][0-9a-f])", lambda m: bytes.fromhex(m[1].decode()), text.encode())
     return next(filter(os.path.lexists, (text, os.fsdecode(odd))), None)

@@ -108,7 +108,7 @@ def last_words(text: str) -> None:
 
 class StandardStream(io.RawIOBase):
     """A standard stream that is protected as the docstring of the module describes. `keep_errors_apart` gives standard
-    error another descriptor than its number (2)."""
+    error a copy of descriptor 2, because it discards what libraries write to 2 itself."""
 
     def __init__(self, number: int, descriptor: int | None = None) -> None:
         self._descriptor = number if descriptor is None else descriptor

@@ -14,8 +14,8 @@ LATEST = 2**63 - 1
 later ends are cut to it."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
-"""SQL condition that selects the rows that a timeline draws. It excludes kinds, because DuckDB would expect few rows
-from a list of the drawn kinds, and keep all of them in memory for a join."""
+"""SQL condition that selects the rows that a timeline draws. It lists the kinds that are not drawn. From a list of the
+drawn kinds, DuckDB would expect few rows, and would keep all of them in memory for a join."""
 
 SessionKey = tuple[str, str]
 """The name of a session's source, and the session's id."""

@@ -63,8 +63,8 @@ BLIND = {
     "dftracer": "numbers show no loss in files of releases up to 2.0.2, of aggregated calls, or in a part of a run",
     "jets": "a loss of lines of which no footer has the total may not show",
 }
-"""For each format, a sentence about the losses that its traces cannot show. A trace is called complete only if `PROVED`
-selects its session."""
+"""For each format, a sentence about the losses that its traces cannot show. A trace is called complete only if the SQL
+`PROVED` selects its session, because the trace would then show every loss."""
 
 PROVED = """
 SELECT source, session

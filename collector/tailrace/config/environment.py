@@ -113,7 +113,8 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        # Take the first key that matches. At most one matches, because no key ends in an underscore and another key.
+        # Take the first key that matches. At most one matches, because no key's name ends in an underscore and the name
+        # of another key.
         for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:

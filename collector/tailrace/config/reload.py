@@ -49,7 +49,7 @@ _TAKES: dict[type[Section], dict[str, Takes]] = {
 
 
 class Change(NamedTuple):
-    """A key of a section whose value a reload changes, and when the new value takes effect."""
+    """A configuration key that gets a new value by a reload, and when the new value takes effect."""
 
     section: str
     key: str

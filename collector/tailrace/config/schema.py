@@ -36,9 +36,9 @@ class StoreConfig(Section, frozen=True):
     compact_size: Size = Size(128 * MIB)
     """Size of the files into which upkeep merges small files of the table."""
     retention_age: Duration | None = None
-    """Upkeep deletes days that are older than this, except the newest day, and only while the clock is plausible; none keeps all days."""
+    """Upkeep deletes days that are older than this, except the newest day, and only while the clock is plausible; with `none`, it keeps all days."""
     retention_size: Size | None = None
-    """Upkeep deletes the oldest days while the table is larger than this; none keeps all days."""
+    """Upkeep deletes the oldest days while the table is larger than this; with `none`, it keeps all days."""
 
 
 MAIN = "main"
@@ -126,7 +126,7 @@ class AdminConfig(Section, frozen=True):
 
 class HeartbeatConfig(Section, frozen=True):
     interval: Duration | None = Duration(60)
-    """Interval at which the collector sends an event of its own through the whole pipeline, so that a stall becomes visible; shorter if a service manager's watchdog requires it. With none, only the watchdog causes heartbeats."""
+    """Interval at which the collector sends an event of its own through the whole pipeline, so that a stall becomes visible; shorter if a service manager's watchdog requires it. With `none`, it sends heartbeats only as the watchdog requires."""
 
 
 class JobConfig(Section, frozen=True):

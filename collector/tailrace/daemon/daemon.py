@@ -140,7 +140,8 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set when all entries whose rows are in the table are decoded, so that the figures count all rows."""
+        """Set once the daemon has decoded again all spool entries whose rows the table already had at the start, so
+        that the figures count all rows."""
         self.answering = trio.Event()
         """Set when the admin endpoint may answer: together with `replayed`, or earlier if decoding is suspended."""
         self.loops = Loops(

@@ -349,7 +349,8 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # Only warn: a full disk must not end the daemon, and /status shows the same addresses.
+            # Only warn: a full disk must not end the daemon, and /status shows the addresses that the port file would
+            # have.
             directory = collector_path(self._daemon.config)
             logger.warning(
                 "%s: cannot write the port file: %s",

@@ -117,7 +117,8 @@ class Starts:
             self._look()
 
     def end(self) -> None:
-        """Remove the file of this start, which was not killed. If `begin` refused it, keep the earlier start's file."""
+        """Remove this start's file, because the process was not killed. If `begin` refused this start, keep the file,
+        which is an earlier start's."""
         if self._start:
             self._start, self.killed = None, 0
             try:
@@ -133,7 +134,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # Without `_start`, `end` keeps the file of this start.
+            self._start = None  # While `_start` is None, `end` does not remove the file.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

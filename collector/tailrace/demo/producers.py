@@ -51,8 +51,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
-    # Leave other event numbers out of each file. All files have the same numbers, so that the number of a missing event
-    # shows from which file it was left out.
+    # Leave different event numbers out of each file. All files have the same numbers, so that the number of a missing
+    # event shows from which file it was left out.
     chosen = random.sample(numbers[_SPARED_LINES:-_SPARED_LINES], LINES_LEFT_OUT * len(traces))
     writers = []
     events = 0

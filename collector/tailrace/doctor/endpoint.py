@@ -190,8 +190,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # If the error text contains a code but no status, use the status 403. The server may answer a deletion of
-            # several keys with the status 200, but refuse some of the keys.
+            # The error text may contain a code but no status: the server may answer a deletion of several keys with the
+            # status 200, but refuse some of the keys. Use the status 403 then.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )

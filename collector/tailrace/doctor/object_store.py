@@ -357,7 +357,8 @@ PATIENCE = 3.0
 """Maximum time (seconds) for which a test repeats a request after an outdated answer, to measure the delay."""
 
 WAITS = 2
-"""For each guarantee (`Promise`), the maximum number of measurements of the delay until a write is visible."""
+"""Maximum number of measurements for each guarantee (`Promise`). A measurement determines the delay until a write is
+visible."""
 
 PAUSE = 0.05
 

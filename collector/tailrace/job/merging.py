@@ -180,7 +180,8 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def rank_logs(store: Path) -> list[Path]:
-    """Return the directories with rank logs in a store: the store itself for a node, and one for each merged store."""
+    """Return the directories with rank logs in a store: the store itself if a node wrote it, and one directory for each
+    store that was merged into it."""
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
         return [*([store] if (store / RANKS).exists() else []), *merged]

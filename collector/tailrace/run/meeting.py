@@ -43,8 +43,8 @@ class Hello(msgspec.Struct, kw_only=True):
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """Reply to `Hello` if another program of the same rank is connected. A launcher never starts two, so the new
-    program belongs to another launch, and starts a collector of its own."""
+    """The reply to `Hello` if another program of the same rank is connected. A launcher never starts two programs with
+    one rank, so the new program belongs to another launch, and starts a collector of its own."""
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
@@ -112,8 +112,8 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Return the private directory of this rank, which ranks with equal job, node and store share; make it if
-        needed. Raise TailraceError if it belongs to another user."""
+        """Return the private directory that all ranks with the same job, node and store share; make it if needed. Raise
+        TailraceError if it belongs to another user."""
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
         words = [rank.job or _launch(), rank.node, place]
         if rank.alone:

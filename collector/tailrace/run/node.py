@@ -147,8 +147,8 @@ class NodeCollecting(Collecting):
                 nursery.start_soon(self._attend, await listener.accept(), daemon)
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
-        """Serve the connection of a rank from the message `Hello` to the connection's end. Let the last rank whose
-        program has ended wait for the node's certificate."""
+        """Serve the connection of a rank from the message `Hello` to the connection's end. If this rank's program is
+        the last one to end, let the rank wait for the node's certificate."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:

@@ -66,8 +66,8 @@ class Server:
         self._open: dict[trio.CancelScope, Conversation] = {}
         """Open connections, oldest first, by the cancel scope that ends them."""
         self._scarce: set[trio.CancelScope] = set()
-        """Open connections that use one of the last free file descriptors. While there is such a connection, each new
-        connection replaces another one."""
+        """Open connections that use one of the last free file descriptors. While there is such a connection, an older
+        connection is closed for each new one."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(

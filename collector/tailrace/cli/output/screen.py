@@ -63,7 +63,8 @@ def print_objects(seen: Sequence[Answered]) -> None:
 
 
 def print_pages(seen: Sequence[Answered]) -> None:
-    """Print the overview of each collector and an empty line after it, on a terminal no wider than the terminal."""
+    """Print the overview of each collector and an empty line after it. On a terminal, no line is wider than the
+    terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
         lines = [*page(each, width=width, bold=False), ""]

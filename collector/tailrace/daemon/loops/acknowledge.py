@@ -136,8 +136,8 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths before taking acknowledgements from the ingest, which does not create an acknowledgement twice
-        # if this loop takes it and then breaks off.
+        # Check the paths before taking acknowledgements from the ingest: if this loop took one and then broke off, the
+        # ingest would not create it again.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

@@ -179,7 +179,7 @@ class Pipeline:
         return taken
 
     def put(self, stages: dict[CommitPhase, Stage]) -> None:
-        """Change the stage of one phase, or of both phases in one step."""
+        """Record the new stages of one or both phases of a commit (`CommitPhase`), in one step."""
         self.stages |= stages
         self._follow()
 

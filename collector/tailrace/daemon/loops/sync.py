@@ -59,7 +59,7 @@ class _Waiting:
 
 BEHIND_MAX = 32 * CHUNK_MAX
 """Number of received bytes not yet decoded, above which sources of files stop reading. Entries are decoded in order, so
-bytes of files delay all other rows: by at most 0.2 s if a kernel decodes 100 MB/s."""
+bytes of files delay all other rows: by at most 0.2 s if a compiled kernel decodes 100 MB/s."""
 
 _RESERVE = 64 * 2**20
 """Number of bytes in the spool that are reserved for datagrams; at most an eighth of the spool."""
@@ -101,7 +101,7 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait for space in the spool, which can remove segments after a checkpoint."""
+        """Return whether connections wait for space in the spool. A checkpoint then lets the spool remove segments."""
         # Request no checkpoint because of a slow disk: the checkpoint would add to its load.
         return self.full or self.crowded
 
