@@ -91,9 +91,8 @@ class DFTracerState(msgspec.Struct):
     tried: int = 0  # Number of attempts to join these lines.
     names: dict[str, str] = {}  # Names of files, hosts and other strings, by key of the hash.
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[
-        str, bool | None
-    ] = {}  # Keys of hashes whose names are not known (see `AskedNames`).
+    # Keys of hashes whose names are not known (see `AskedNames`).
+    asked: dict[str, bool | None] = {}
     marked: bool = False  # Whether the file begins with a byte order mark.
     element: Element = msgspec.field(default_factory=Element)  # The unfinished line or element.
 

@@ -59,7 +59,7 @@ class MapNamesState(msgspec.Struct):
     names: dict[str, dict[str, str]] = {}  # Names by kind (class, method or field) and id.
     # For each key of a method or field, the id of its class, and its own name.
     members: dict[str, tuple[str, str]] = {}
-    asked: dict[str, bool | None] = {}  # Keys without a name to which events refer.
+    asked: dict[str, bool | None] = {}  # Keys in events whose names are not known yet.
 
 
 Method = tuple[str | None, str, str]

@@ -72,8 +72,8 @@ class EventOrder(msgspec.Struct):
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Return the flaw of the next event (the rule that it breaks) or None. Also return whether the event is out of
-        order because events of an earlier run, or a fork's copy of earlier events, begin with it."""
+        """Return the flaw of the next event (the rule that it breaks) or None. Also return whether the event is the
+        first of an earlier run's events, or of the events that a fork has copied."""
         if mcv == LATE_END:
             self.late = False
         found = self._place(clock, event)
