@@ -318,7 +318,7 @@ def _quantiles(
     groups: Mapping[GroupUnit, CertainSpans],
 ) -> dict[GroupUnit, dict[str, Interval]]:
     """Return, for each group of spans, the interval in which each percentile lies. `spans` is SQL for all spans. Its
-    column `doubtful` is true for spans that missing events may have changed."""
+    column `doubtful` is true for spans whose duration or group is in doubt."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()

@@ -226,7 +226,7 @@ class Generations:
 
     def decide(self, *, anew: bool, now: int) -> None:
         """Decide whether the producer has restarted, after a suspected restart. If it has not (`anew` is false), its
-        previous run continues. But if other connections use the current run, that run is kept."""
+        previous run continues. But if other connections use the current run, this counts as a restart."""
         old, new = self.previous, self.current
         id_ = new.state.id
         shared = bool(id_) and self._announcements[id_].state.carriers != [self._state.number]

@@ -41,7 +41,8 @@ Refills = Callable[[int | None], bool]
 to the table again. With None, it returns whether the spool has all rows that it ever had."""
 
 Others = Mapping[str, Refills]
-"""For each other collector, by its spool's identity, a function that returns whether its spool still has rows."""
+"""For each other collector, by its spool's identity, the function that returns whether its spool still has all rows
+from a position on."""
 
 
 class EndRepair(NamedTuple):

@@ -42,7 +42,7 @@ class _Past(NamedTuple):
     begin: int
     """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The number of the last announcement of the session that may have arrived before the range's events."""
+    """The highest number of an announcement of the session that may have arrived before the range's events."""
     first: int
     next: int
 
@@ -62,8 +62,8 @@ class Forgotten:
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a chunk that began at position `begin`. `turn` is the number of the session's last announcement before
-        the chunk."""
+        """Add a chunk that began at position `begin`. `turn` is the highest number of an announcement of the session
+        that may arrive before the chunk."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -77,7 +77,7 @@ class Forgotten:
 
     def ends(self, turn: int) -> dict[int, int]:
         """Return, for each stream, the number after the last forgotten event (one that the queue no longer keeps).
-        Include only events that were sent before the session's announcement number `turn`: the answer to it shows
+        Include only events that the session's announcement number `turn` cannot overtake: the answer to it shows
         whether they have arrived."""
         return {
             stream: max(nexts)
