@@ -1,9 +1,9 @@
 """Send the recorded events to the collector, without blocking the program.
 
-A sender never raises, and never waits for a network, a disk or a name server in a call that emits. If the transport is
-prompt (sockets) and enough bytes wait, the thread that emits makes a few system calls, which return at once: a second
-Python thread would have to acquire the GIL for each one, which takes 5 ms and more beside a busy program. One daemon
-thread does all work that may wait.
+A sender never raises, and never waits for a network, a disk or a name server in a call that emits. If calls of the
+transport always return at once (sockets, `prompt`) and enough bytes wait, the thread that emits makes a few system
+calls, which return at once: a second Python thread would have to acquire the GIL for each one, which takes 5 ms and
+more beside a busy program. One daemon thread does all work that may wait.
 
 Libraries such as gevent and eventlet may replace threads, queues and `sleep` at any time. So the sender looks these
 functions up when its thread starts, and a greenlet waits only by a call that lets other greenlets run (`_Rest`). No
