@@ -196,7 +196,7 @@ def test_the_newest_events_come_into_sight_first_if_they_would_be_a_sliver(page_
     assert "of old" in named_in_sight(page)
     page.page.get_by_label("Session").select_option(index=1)
     page.until(lambda: asked(page).get("session") == "a", "the session in the address")
-    page.until_text(".status", "1 lanes")
+    page.until_text(".status", "1 lane")
     page.until(lambda: "of old" in named_in_sight(page), "the session in sight")
     assert not page.page.get_by_role("button", name="Fold empty time").is_visible()
 

@@ -17,6 +17,11 @@ export function count(number) {
   return number === null || number === undefined ? NONE : GROUPED.format(typeof number === "string" ? BigInt(number) : number);
 }
 
+/** Return a number with its noun: "1 event", "2 events". */
+export function plural(number, noun, many = `${noun}s`) {
+  return `${count(number)} ${Number(number) === 1 ? noun : many}`;
+}
+
 /** Return a number with three digits and a unit: 1.24 M. */
 export function short(number) {
   if (number === null || number === undefined) return NONE;
@@ -79,11 +84,12 @@ export function bytes(number) {
   return `${number} B`;
 }
 
-/** Return a part of a whole, never rounded up to all of it. */
+/** Return a part of a whole, never rounded up to all of it, nor down to nothing. */
 export function share(part) {
   if (part === null || part === undefined) return "unknown";
   if (part >= 1) return "100 %";
   const percent = part * 100;
+  if (percent > 0 && percent < 0.05) return "< 0.1 %";
   const shown = percent > 99.9 ? Math.min(percent, 99.999).toFixed(3) : percent.toFixed(1);
   return `${shown} %`;
 }

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { cut } from "../parts/text.js";
 import { spanItem } from "./hit.js";
-import { laneId } from "./lanes.js";
+import { headOf, laneId } from "./lanes.js";
 import { placeText } from "./row.js";
 
 export class Finder {
@@ -53,7 +53,7 @@ export class Finder {
       if (!gap || gap.begins === null) return `no ${way > 0 ? "later" : "earlier"} gap`;
       this._gapAt = BigInt(gap.begins);
       this._timeline.reveal(this._gapAt, BigInt(gap.ends ?? gap.begins));
-      this._lane(laneId({ ...gap, substream: null }));
+      this._lane(headOf(this._timeline.lanes, gap)?.id);
       return "";
     });
   }
@@ -92,6 +92,7 @@ export class Finder {
 
   _lane(id) {
     const { canvas } = this._timeline;
+    if (id === undefined) return;
     if (!canvas.layout?.of(id)) this._timeline.unfold(id);
     const place = canvas.layout?.of(id);
     if (!place) return;

@@ -1,6 +1,6 @@
 // Lanes as the server lists them, by the axes on which they stand.
 
-import { count, visible } from "../parts/text.js";
+import { count, plural, share, visible } from "../parts/text.js";
 import { PINNED } from "./order.js";
 
 export const WALL = "wall";
@@ -20,20 +20,52 @@ export function streamId({ source, session, stream }) {
  * `groups` are the keys of its headings: that of its node, if there are several nodes, and that of its process. */
 export function decodeLanes(answer) {
   const several = new Set(answer.lanes.map(({ place }) => place)).size > 1;
-  const lanesOf = new Map();
-  for (const lane of answer.lanes) lanesOf.set(streamId(lane), (lanesOf.get(streamId(lane)) ?? 0) + 1);
-  return answer.lanes.map((lane) => ({
+  return byStream(answer.lanes).map(united).flatMap((ofStream) => ofStream.map((lane) => ({
     ...lane,
     id: laneId(lane),
     first: lane.first === null ? null : BigInt(lane.first),
     last: lane.last === null ? null : BigInt(lane.last),
     missing: lane.unknown ? null : lane.missing,
-    name: `${visible(lane.thread)}${lane.substream === null || lanesOf.get(streamId(lane)) === 1 ? "" : ` / ${lane.substream}`}`,
+    known: lane.missing,
+    name: `${visible(lane.thread)}${lane.substream === null || ofStream.length === 1 ? "" : ` / ${lane.substream}`}`,
     title: visible(lane.title),
     process: visible(lane.process),
     node: lane.place,
     groups: [...(several ? [`node ${lane.place ?? ""}`] : []), `process ${lane.place ?? ""} ${lane.source}\n${lane.process_id}`],
-  })).sort((one, other) => order(one, other));
+  }))).sort((one, other) => order(one, other));
+}
+
+/** Return lanes as lists, one for each stream. */
+function byStream(lanes) {
+  const found = new Map();
+  for (const lane of lanes) {
+    const key = streamId(lane);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(lane);
+  }
+  return [...found.values()];
+}
+
+/** Return the lanes of a stream. The lane of a stream without events of its own, which has one substream, adds nothing but
+ * what is missing: the lane of the substream takes this over. */
+function united(lanes) {
+  const head = lanes.find(({ substream }) => substream === null);
+  const others = lanes.filter((lane) => lane !== head);
+  if (!head || head.events || head.first !== null || others.length !== 1) return lanes;
+  return [{ ...others[0], missing: head.missing, unknown: head.unknown }];
+}
+
+/** Return the lane that stands for the stream of a gap, or undefined: the first one of the stream. */
+export function headOf(lanes, gap) {
+  return lanes.find((lane) => streamId(lane) === streamId(gap));
+}
+
+/** Return which share of the events is missing, over the whole run, as text; "" if that is not known. If more may be missing
+ * (`unknown`), the share is a lower bound. */
+export function missingShare({ events, missing, unknown }) {
+  const part = missing / (events + missing || 1);
+  if (!unknown) return share(part);
+  return part < 0.001 ? "" : `≥ ${share(part)}`;
 }
 
 /** Compare two lanes: by node, source, process, and stream. Lanes of no known node come last. */
@@ -74,19 +106,18 @@ export function headingsOf(lanes) {
       sum.processes.add(`${lane.source} ${lane.process}`);
       sum.lanes += 1;
       sum.events += lane.events;
-      sum.missing += lane.missing ?? 0;
+      sum.missing += lane.known;
       sum.unknown ||= lane.missing === null;
       sums.set(key, sum);
     }
   }
   return new Map([...sums].map(([key, { title, format, processes, lanes: number, events, missing, unknown }]) => {
     const lacks = [missing ? count(missing) : null, unknown ? "an unknown number" : null].filter(Boolean).join(" and ");
-    const about = [format ?? many(processes.size, "process", "processes"), many(number, "lane", "lanes"), many(events, "event", "events")];
-    return [key, { title, subtitle: about.join(" · "), lacks: lacks ? `${lacks} missing` : "" }];
+    const part = missing || unknown ? missingShare({ events, missing, unknown }) : "";
+    const about = [format ?? plural(processes.size, "process", "processes"), plural(number, "lane"), plural(events, "event")];
+    return [key, { title, subtitle: about.join(" · "), lacks: lacks ? `${lacks} missing${part ? ` · ${part} of the whole run` : ""}` : "" }];
   }));
 }
-
-const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
 /** Return the times between which lanes have anything, or null. */
 export function boundsOf(lanes) {

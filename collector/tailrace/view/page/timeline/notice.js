@@ -2,7 +2,7 @@
 
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { count } from "../parts/text.js";
+import { plural } from "../parts/text.js";
 
 const PATIENCE_MILLISECONDS = 250;
 const READING_LANES = "Reading lanes …";
@@ -27,7 +27,7 @@ export class Notice {
     this._patience = setTimeout(() => {
       const { lanes } = this._canvas.layout;
       const events = lanes.reduce((sum, lane) => sum + lane.events, 0);
-      this._reading = `Reading this range. The ${count(lanes.length)} lanes have ${count(events)} events …`;
+      this._reading = `Reading this range: ${plural(events, "event")} in ${plural(lanes.length, "lane")} …`;
       this.draw();
     }, PATIENCE_MILLISECONDS);
   }

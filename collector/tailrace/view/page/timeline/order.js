@@ -54,7 +54,7 @@ export function hiddenWords(all, shown) {
   const known = new Set(shown.map((lane) => lane.id));
   const hidden = all.filter((lane) => !known.has(lane.id));
   if (!hidden.length) return { of: "", lacks: "" };
-  const missing = hidden.reduce((sum, lane) => sum + (lane.missing ?? 0), 0);
+  const missing = hidden.reduce((sum, lane) => sum + lane.known, 0);
   const lacks = [missing ? count(missing) : null, hidden.some((lane) => lane.missing === null) ? "an unknown number of" : null].filter(Boolean).join(" and ");
   return { of: ` of ${count(all.length)}`, lacks: lacks ? ` · ${lacks} events missing from the others` : "" };
 }

@@ -1,7 +1,7 @@
 // The line below the timeline: what is under the pointer, what is selected, how many lanes and gaps there are.
 
 import { h } from "../parts/dom.js";
-import { count } from "../parts/text.js";
+import { count, plural } from "../parts/text.js";
 import { hiddenWords } from "./order.js";
 
 const HELP = "wheel zooms · drag moves · Shift + drag selects · ? keys";
@@ -28,6 +28,7 @@ export class StatusLine {
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = frame?.gaps ?? 0;
     const hidden = hiddenWords(all, layout.lanes);
-    this._status.textContent = `${selected}${count(layout.lanes.length)}${hidden.of} lanes${hidden.lacks}${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${this.order ? ` · ${this.order}` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
+    const lanes = hidden.of ? `${count(layout.lanes.length)}${hidden.of} lanes` : plural(layout.lanes.length, "lane");
+    this._status.textContent = `${selected}${lanes}${hidden.lacks}${gaps ? ` · ${plural(gaps, "gap")} near` : ""}${this.order ? ` · ${this.order}` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

@@ -307,6 +307,11 @@ export class Timeline {
     return this._look.skipped && !this.params.from;
   }
 
+  /** Return all lanes on the axis that is chosen, whether they are shown or not. */
+  get lanes() {
+    return this._listed;
+  }
+
   /** Return the axis of the lanes shown. */
   get axis() {
     return this._axis;
