@@ -53,7 +53,7 @@ def test_a_clock_without_wall_time_has_an_axis_of_its_own_that_says_so(page_of):
         *steps("b", name="in ticks"),
     ]
     page = page_of([*wall, *logical])
-    page.until_text(".status", "1 lanes")
+    page.until_text(".status", "1 lane")
     clocks = page.page.get_by_label("Clock")
     assert len(clocks.locator("option").all_inner_texts()) == 2
     assert not page.page.locator(".clock-note").is_visible()
@@ -72,7 +72,7 @@ def test_a_counter_says_its_values_where_it_is_drawn(page_of):
         for n in range(9)
     ]  # fmt: skip
     page = page_of([clocked(epoch=EPOCH), *values])
-    page.until_text(".status", "1 lanes")
+    page.until_text(".status", "1 lane")
     box = page.page.locator("canvas.lanes").bounding_box()
 
     def hovered():
@@ -87,7 +87,7 @@ def test_a_counter_says_its_values_where_it_is_drawn(page_of):
 
 def test_two_fingers_zoom(page_of):
     page = page_of([clocked(epoch=EPOCH), *steps("a", 100, name="step")])
-    page.until_text(".status", "1 lanes")
+    page.until_text(".status", "1 lane")
     touch = page.page.context.new_cdp_session(page.page)
     touch.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 2})
     box = page.page.locator("canvas.lanes").bounding_box()
@@ -156,7 +156,7 @@ def test_a_window_that_is_being_read_says_so_until_it_is_drawn(page_of):
 
     page.page.route("**/api/v1/frame?*", hold)
     page.go(f"/timeline?from={EPOCH - YEAR}&to={EPOCH + STEP * 5}")
-    page.until_text(".message", "Reading this range. The 1 lanes have 9 events")
+    page.until_text(".message", "Reading this range: 9 events in 1 lane")
     for request in held:
         request.continue_()
     page.page.unroute("**/api/v1/frame?*", hold)
@@ -223,6 +223,7 @@ def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp
     page = open_page(viewers[-1], "#/timeline")
     drawn(page)
     assert 10 < near(page)[1] < 1000
+    page.until_text(".legend", "several spans in one mark")
 
 
 def test_a_large_import_is_drawn_in_full_once_it_is_prepared(viewers, open_page, tmp_path):
@@ -243,7 +244,10 @@ def test_a_table_that_cannot_be_prepared_is_a_sample_that_says_so(open_page, tmp
     viewer = Viewer("--store", store, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     page = open_page(viewer, "#/timeline")
     drawn(page)
-    page.until_text(".sample-note", "A sample is drawn, one event in 4: counts are estimates")
+    page.until_text(
+        ".sample-note",
+        "Sample: 1 event in 4 is drawn. Counts are estimates. Zoom in to see every event.",
+    )
     text, count = near(page)
     assert text.startswith("about")
     assert 100 < count < 1000
@@ -265,6 +269,10 @@ def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):
 
     assert len(lossy_in_lanes(page)) > 300
     assert max(lossy_in_lanes(page)) <= 2
+    page.until_text(".legend", "share of events missing")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 106)
+    page.until_text(".status .hover", "of the events missing here, about 1")
     bar = page.until(lambda: page.lossy_pixels("canvas.rangebar"), "the loss in the bar")
     assert max(bar.values()) <= 4
     page.page.keyboard.press("g")

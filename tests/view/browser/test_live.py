@@ -13,9 +13,12 @@ from tests.system.collector import until
 from tests.view.browser.programs import FLOW_STREAMS, flowing
 
 SECOND = 10**9
-BAND = 6
-LOWEST = 2
-LEAST_COLUMN = 3
+BAND = 14
+LOWEST = 1
+LEAST_COLUMN, WIDEST_COLUMN = 3, 24
+ENOUGH = 16
+"""How many events columns have on average where they can be so wide."""
+
 LEAST_BUCKETS = 500
 LEAST_BEGINS = 100
 GUTTER = 184
@@ -32,6 +35,7 @@ class Frames:
         self._waiting = []
         self._newest = 0
         self.lags = []
+        self.lengths = []
         page.page.on("response", self._note)
 
     def _note(self, response):
@@ -53,6 +57,7 @@ class Frames:
         begins = frame["spans"]["begin"]
         assert frame["bucket"] <= length // LEAST_BUCKETS
         assert len(set(begins)) > LEAST_BEGINS
+        self.lengths.append(length)
         self._newest = max(self._newest, int(frame["from"]) + max(begins))
 
 
@@ -68,6 +73,7 @@ def test_a_live_timeline_follows(live_viewer, open_page, collector, rate, moves,
         frames = Frames(page)
         for _ in range(moves):
             page.until(frames.move, "a frame with newer events")
+        assert frames.lengths[-1] > frames.lengths[0], "a window of all events grows with them"
         page.until(lambda: flow.burst_over, "the second in which most events are lost")
     record_property("lag_median_s", statistics.median(frames.lags))
     record_property("lag_most_s", max(frames.lags))
@@ -124,5 +130,13 @@ def bands(store, first, last, width):
     for gap in ask(store, GAPS):
         begin, end = (int((gap[each] - first) / (last - first) * width / step) for each in ("begins", "ends"))  # fmt: skip
         lost[int(gap["stream"]), begin : end + 1] += gap["remaining"] / (end - begin + 1)
+    return sum(heights(*each, step)[:width] for each in zip(here, lost, strict=True))
+
+
+def heights(here, lost, step):
+    """Return the height of the band of one stream, for each column of pixels. Columns with few events are joined."""
+    most = np.ceil(ENOUGH * np.count_nonzero(here + lost) / max((here + lost).sum(), 1))
+    joined = int(max(1, min(WIDEST_COLUMN // step, most)))
+    here, lost = (np.add.reduceat(each, range(0, len(each), joined)) for each in (here, lost))
     tall = np.maximum(LOWEST, np.round(BAND * lost / np.maximum(lost + here, 1)))
-    return np.repeat(np.where(lost > 0, tall, 0).sum(axis=0), step)[:width]
+    return np.repeat(np.where(lost > 0, tall, 0), step * joined)

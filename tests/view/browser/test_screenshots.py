@@ -3,6 +3,7 @@ in them. They are written only when asked for: with TAILRACE_PICTURES=1. Without
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from random import Random
@@ -38,8 +39,8 @@ WANTED = {
 def shoot(tmp_path):
     """A function that writes a picture of a page, or of a part of it."""
 
-    def shoot_(page, name, part=None):
-        page.page.wait_for_timeout(2500)
+    def shoot_(page, name, part=None, rest=2500):
+        page.page.wait_for_timeout(rest)
         page.page.evaluate(
             "for (const each of document.querySelectorAll('.head .mono')) each.textContent = 'store/events'"
         )
@@ -163,14 +164,18 @@ def test_many_lanes_can_be_shown(page_of, shoot, tmp_path):
 
 
 def test_a_fresh_import_can_be_shown(page_of, shoot, tmp_path):
-    count = 300_000
+    """The picture shows how far the viewer is with its sums, unless it is faster than the page."""
+    count = 1_000_000
     store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
     starts = range(0, 1000 * count, 1000)
     different = {"offset": range(count), "start": starts, "end": [start + 700 for start in starts]}
     commit_many(store, count, name="step", different=different)
     page = page_of(store, size=(1200, 420))
-    page.until_text(".status", "1 lanes")
-    shoot(page, "view-import")
+    page.until_text(".status", "1 lane")
+    with contextlib.suppress(AssertionError):
+        page.until(page.page.locator(".sample-note progress").count, "the sample")
+    page.until(page.page.locator("canvas.rangebar[data-state=read]").count, "the bar")
+    shoot(page, "view-import", rest=400)
 
 
 def test_a_live_run_can_be_shown(live_viewer, open_page, collector, shoot):

@@ -60,6 +60,39 @@ def test_a_gap_of_several_lanes_counts_once(open_page, tmp_path):
     assert viewer.end() == (0, "")
 
 
+def test_a_stream_with_one_substream_is_one_lane_with_its_losses(open_page, tmp_path):
+    """The heading states the share of the run. Spans that are there lie over the gap, in which nothing else is left."""
+    steps = [
+        row(seq=n, substream=3, offset=10 * n, start=100 * n, end=100 * n + 70, name="step")
+        for n in range(16)
+        if n not in (8, 9, 10, 11)
+    ]
+    gaps = [gap(4, 8, offset=75)]
+    viewer = Viewer("--store", make(tmp_path / "store", [clocked(epoch=EPOCH), *steps, *gaps]))
+    page = open_page(viewer, "#/timeline")
+    page.until_text(".status", "1 lane · 1 gap near")
+    page.until(page.lossy_columns, "the gap")
+    box = page.page.locator("canvas.lanes").bounding_box()
+
+    def near(part, y):
+        """Hover over a part of all time, which begins and ends with a little room."""
+        left, room = 184, box["width"] - 184
+        page.page.mouse.move(box["x"] + left + room * (0.02 + 0.96 * part / 1570), box["y"] + y)
+        return page.text(".status .hover")
+
+    assert "4 missing · 25.0 % of the whole run" in near(0, 50)
+    assert near(735, 82).startswith("step · 70 ns")
+    assert near(900, 82).startswith("4 events missing")
+    assert near(900, 104).startswith("4 events missing")
+    page.page.locator("canvas.lanes").focus()
+    page.page.keyboard.press("g")
+    page.until(lambda: "from" in parse_qs(page.hash.partition("?")[2]), "the move to the gap")
+    page.page.keyboard.press("i")
+    page.until_text(".details h2", "stream 1")
+    page.close()
+    assert viewer.end() == (0, "")
+
+
 @pytest.mark.parametrize("key", ["g", "G"])
 def test_a_key_goes_to_a_gap_in_sight_wherever_it_is(open_page, runs_viewer, key):
     page = open_page(runs_viewer, "#/timeline?source=tcp")

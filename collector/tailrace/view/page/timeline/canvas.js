@@ -5,16 +5,28 @@ import { colours, font, onChange } from "../parts/theme.js";
 import { AXIS_HEIGHT, drawAxis, drawBreak } from "./axis.js";
 import { WALL_CLOCK } from "./clock.js";
 import { eachEvent } from "./decode.js";
-import { BAND, columnWidth, drawGap, drawShares, extent } from "./gaps.js";
+import { APART, BAND, columnWidth, drawGap, drawLabel, drawShares, extent, joinedShares, sharesOf } from "./gaps.js";
 import { drawHeading, drawName, gutterWidth } from "./gutter.js";
 import { streamId } from "./lanes.js";
-import { HEADING, ROW } from "./layout.js";
+import { BAR, COUNTER, HEADING, ROW } from "./layout.js";
 import { sightAt, sightsOf } from "./sights.js";
 import { drawCounters, drawInstants, drawSpans } from "./spans.js";
 
 export const MEASURE = "tailrace.draw";
 const MOST_MEASURES = 2000;
 const NO_LOSS = { gaps: [], lanes: [] };
+/** How faint a gap is in the lanes of its stream that do not carry it. */
+const STEPPED_BACK = 0.4;
+
+/** Return what the legend explains, before anything is drawn: the pixels of each name, and whether there are any instants,
+ * marks for several spans, gaps in which nothing is left, and shares of missing events. */
+const sightOfNothing = () => ({ names: new Map(), instants: false, several: false, gaps: false, shares: false });
+
+/** Return the heights on the canvas of a lane's rows of spans and counters, which begin at `y`. */
+function barsOf({ rows, counters }, y) {
+  const bars = Array.from({ length: rows }, (_, depth) => ({ y: y + depth * ROW + 1, height: BAR }));
+  return counters.length ? [...bars, { y: y + rows * ROW, height: counters.length * COUNTER }] : bars;
+}
 
 export class TimeCanvas {
   constructor(view) {
@@ -29,7 +41,8 @@ export class TimeCanvas {
     this.focused = null;
     this.only = null;
     this.hidden = false;
-    this.sight = { names: new Map(), instants: false, gaps: false };
+    this.sight = sightOfNothing();
+    this._strips = [];
     this.bare = false;
     this.height = 0;
     this.left = 0;
@@ -159,14 +172,16 @@ export class TimeCanvas {
     return part.losses.get(streamId(lane)) ?? NO_LOSS;
   }
 
-  /** Return the lanes that carry the narrow gaps: of each stream the first lane whose foot is in sight. */
+  /** Return the lanes that carry the losses of their streams: the one with a strip for them or, if its foot is out of
+   * sight, the first lane of the stream whose foot is in sight. */
   carriers() {
     const carriers = new Map();
     const { roof } = this;
     for (const place of this.seen()) {
       const stream = streamId(place.lane);
       const known = carriers.get(stream);
-      if (!known || (known.y >= this.pinned && this.foot(known) < roof + BAND)) carriers.set(stream, place);
+      const isHidden = known && known.y >= this.pinned && this.foot(known) < roof + BAND;
+      if (!known || isHidden || (place.strip && !known.strip)) carriers.set(stream, place);
     }
     return new Set(carriers.values());
   }
@@ -174,6 +189,20 @@ export class TimeCanvas {
   /** Return where the foot of a lane is: where the lane ends, or the part of it in sight. */
   foot({ y, height }) {
     return Math.min(Math.round(this.topOf(y) + height) - 1, this.height);
+  }
+
+  /** Return the height of the band of losses at the foot of a lane. Lanes without a strip lend their last pixels. */
+  band({ strip }) {
+    return strip ? strip - 2 : BAND;
+  }
+
+  /** Return what is missing at a place in a band of losses: the lane's `place`, how many events are `here` and `lost`, and
+   * whether more may be missing (`unknown`). Return null elsewhere. */
+  shareAt(x, y) {
+    const strip = this._strips.find(({ left, top, right, bottom }) => x >= left && x < right && y >= top && y <= bottom);
+    const index = strip && Math.floor((x - strip.left) / strip.step);
+    if (!strip || !(strip.lost[index] || strip.unknown[index])) return null;
+    return { place: strip.place, here: strip.here[index], lost: strip.lost[index], unknown: Boolean(strip.unknown[index]) };
   }
 
   /** Return whether the frame has everything in sight, however coarse. */
@@ -213,7 +242,8 @@ export class TimeCanvas {
     for (const { broken, x, end } of this.view.pieces()) if (broken) drawBreak(pen, left + x, end - x, AXIS_HEIGHT, this.room);
     const carriers = this.carriers();
     let drawn = false;
-    this.sight = { names: new Map(), instants: false, gaps: false };
+    this.sight = sightOfNothing();
+    this._strips = [];
     for (const [isPinned, top, height] of [[true, AXIS_HEIGHT, this.pinned], [false, AXIS_HEIGHT + this.pinned, this.room - this.pinned]]) {
       const among = ({ y }) => y < this.pinned === isPinned;
       pen.save();
@@ -244,8 +274,8 @@ export class TimeCanvas {
     return drawn;
   }
 
-  /** Draw what a lane has in a part of the frame, and its narrow gaps if it carries them. Return whether the lane has
-   * anything in sight. */
+  /** Draw what a lane has in a part of the frame, over the gaps in which nothing is left, and the losses of its stream if
+   * it carries them. Return whether the lane has anything in sight. */
   _lane(pen, place, y, { part, ...sight }, carries) {
     const content = part.lanes.get(place.lane.id);
     const measures = { ...sight, y: y + 2 };
@@ -256,8 +286,14 @@ export class TimeCanvas {
     pen.rect(left, y, width, place.height);
     pen.clip();
     pen.font = font(12);
+    const loss = this.lossOf(place.lane, part);
+    const gaps = loss.gaps.map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
+    const wide = gaps.filter(({ seen }) => seen.wide);
+    if (!carries) pen.globalAlpha = STEPPED_BACK;
+    for (const { seen } of wide) drawGap(pen, seen, barsOf(place, measures.y));
+    pen.globalAlpha = 1;
     if (content) {
-      const spans = drawSpans(pen, content, measures, { names: this.sight.names, only: this.only });
+      const spans = drawSpans(pen, content, measures, { sight: this.sight, only: this.only });
       const instants = drawInstants(pen, content, measures);
       this.sight.instants ||= instants;
       drawn = [
@@ -265,23 +301,31 @@ export class TimeCanvas {
         drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, { names: place.counters, until: this.left + this.view.x(place.lane.until), labelled: left <= this.left }),
       ].some(Boolean);
     }
-    const loss = this.lossOf(place.lane, part);
-    const gaps = loss.gaps.map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
-    for (const { gap, seen } of gaps) if (seen.wide) drawGap(pen, gap, seen, y + 1, place.height - 3);
-    const narrow = gaps.filter(({ seen }) => !seen.wide).map(({ gap }) => gap);
-    if (carries && narrow.length) this._band(pen, part, loss.lanes, narrow, { ...measures, y: this.foot(place) });
+    if (carries && gaps.length) {
+      const foot = { y: this.foot(place), height: this.band(place) };
+      const isApart = ({ seen }) => seen.wide && seen.length >= APART;
+      const others = gaps.filter((each) => !isApart(each)).map(({ gap }) => gap);
+      if (others.length) this._band(pen, part, loss.lanes, others, { ...measures, ...foot, place });
+      for (const { gap, seen } of wide.filter(isApart)) {
+        drawGap(pen, seen, [{ y: foot.y - foot.height, height: foot.height }]);
+        if (place.strip) drawLabel(pen, gap, seen, foot);
+      }
+      this.sight.shares ||= others.length > 0;
+    }
     pen.restore();
-    this.sight.gaps ||= gaps.length > 0;
+    this.sight.gaps ||= wide.length > 0;
     return drawn || gaps.length > 0;
   }
 
   /** Draw which share of the events of some lanes is missing, as a band on a foot at `y`. */
-  _band(pen, part, lanes, gaps, { shift, scale, left, width, y }) {
-    const step = columnWidth(part, scale);
-    const here = new Float64Array(Math.ceil(width / step));
-    const column = (time) => Math.floor(((time + shift) * scale) / step);
+  _band(pen, part, lanes, gaps, { shift, scale, left, width, y, height, place }) {
+    const narrow = columnWidth(part, scale);
+    const here = new Float64Array(Math.ceil(width / narrow));
+    const column = (time) => Math.floor(((time + shift) * scale) / narrow);
     for (const each of lanes) eachEvent(part.lanes.get(each), (time, count) => (here[column(time)] += count));
-    drawShares(pen, gaps, { here, column, x: left, step, y, height: BAND });
+    const { shares, step } = joinedShares(sharesOf(gaps, { here, column }), narrow);
+    drawShares(pen, shares, { x: left, step, y, height });
+    this._strips.push({ place, left, right: left + width, top: y - height, bottom: y, step, ...shares });
   }
 
   /** Outline the picked and the hovered item of a lane. */

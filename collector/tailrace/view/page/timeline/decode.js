@@ -74,16 +74,17 @@ function place(answer, lane, offset) {
 }
 
 function addSpans(answer, content, has) {
-  const { lane, depth, begin, end, name, count, offset, open } = answer.spans;
+  const { lane, depth, begin, end, name, count, busy, offset, open } = answer.spans;
   for (let index = 0; index < lane.length; index += 1) {
     if (!has(begin[index], count[index])) continue;
     const { depths } = content(lane[index]);
-    const row = (depths[depth[index]] ??= { start: [], end: [], name: [], count: [], place: [], open: [], longest: 0 });
+    const row = (depths[depth[index]] ??= { start: [], end: [], name: [], count: [], busy: [], place: [], open: [], longest: 0 });
     const finish = end[index] ?? begin[index];
     row.start.push(begin[index]);
     row.end.push(finish);
     row.name.push(answer.names[name[index]]);
     row.count.push(count[index]);
+    row.busy.push(busy[index]);
     row.place.push(place(answer, lane[index], offset[index]));
     row.open.push(open[index]);
     row.longest = Math.max(row.longest, open[index] ? Infinity : finish - begin[index]);

@@ -1,14 +1,18 @@
-// Gaps, at every zoom, in colours that nothing else has. A gap that is wide enough is a hatched area: nothing is left
-// there. All others are a band, whose height in each column of pixels is the share of events that is missing.
+// Gaps, at every zoom, in colours that nothing else has. A gap that is wide enough is hatched behind the spans: where the
+// hatch shows, nothing is left. All others are a band, whose height in each column of pixels is the share of events that
+// is missing.
 
 import { colours, font } from "../parts/theme.js";
 import { label } from "./words.js";
 
 const NARROWEST = 3;
-const WIDE = 12;
-const LOWEST = 2;
+const WIDE = 3;
+/** From this width on, a gap in which nothing is left is hatched in the band, too, instead of being a part of a share. */
+export const APART = 12;
+const LOWEST = 1;
 export const BAND = 6;
-const LEGIBLE = 54;
+const ENOUGH = 16;
+const WIDEST = 24;
 const TILE = 8;
 let hatch = null;
 
@@ -58,10 +62,9 @@ export function columnWidth({ bucket }, scale) {
   return Math.max(NARROWEST, Math.ceil(bucket * scale));
 }
 
-/** Draw for each column which share of events is missing, as bars on a foot at `y`, or hanging from it. `here` counts the
- * events of each column, and `column(time)` is the column of a time. Where a gap of unknown size or place may be, the
- * whole height is hatched. */
-export function drawShares(pen, gaps, { here, column, x, step, y, height, hanging = false }) {
+/** Return the columns that `gaps` are counted in: how many events each one has (`here`, as given), how many are missing
+ * (`lost`), and whether a gap of unknown size or place may be in it (`unknown`). `column(time)` is the column of a time. */
+export function sharesOf(gaps, { here, column }) {
   const lost = new Float64Array(here.length);
   const unknown = new Uint8Array(here.length);
   for (const gap of gaps) {
@@ -72,35 +75,75 @@ export function drawShares(pen, gaps, { here, column, x, step, y, height, hangin
       unknown[index] ||= Number(gap.begin === null || gap.missing === null || gap.unknown > 0);
     }
   }
+  return { here, lost, unknown };
+}
+
+/** Return how many columns of `step` pixels must be joined so that a share means something: those with events have
+ * `ENOUGH` on average, as far as they stay narrow. */
+function joining({ here, lost }, step) {
+  let [events, columns] = [0, 0];
+  for (let index = 0; index < here.length; index += 1) {
+    events += here[index] + lost[index];
+    columns += Number(here[index] + lost[index] > 0);
+  }
+  return Math.max(1, Math.min(Math.floor(WIDEST / step), Math.ceil((ENOUGH * columns) / Math.max(events, 1))));
+}
+
+/** Return shares with their columns joined, and the width of these. */
+export function joinedShares(shares, step) {
+  const number = joining(shares, step);
+  const length = Math.ceil(shares.here.length / number);
+  const found = { here: new Float64Array(length), lost: new Float64Array(length), unknown: new Uint8Array(length) };
+  for (let index = 0; index < shares.here.length; index += 1) {
+    const place = Math.floor(index / number);
+    found.here[place] += shares.here[index];
+    found.lost[place] += shares.lost[index];
+    found.unknown[place] ||= shares.unknown[index];
+  }
+  return { shares: found, step: number * step };
+}
+
+/** Draw for each column which share of events is missing, as bars on a foot at `y`, or hanging from it. A standing bar has
+ * a ground as high as all events, the darker the larger the share. Where a gap of unknown size or place may be, the whole
+ * height is hatched. */
+export function drawShares(pen, { here, lost, unknown }, { x, step, y, height, hanging = false }) {
   const lowest = Math.max(LOWEST, Math.round(height / 10));
-  const bar = (index, tall) => pen.fillRect(Math.round(x + index * step), hanging ? y : y - tall, step, tall);
+  const stripe = colours()["loss-stripe"];
+  const bar = (index, tall, fill, alpha = 1) => {
+    pen.globalAlpha = alpha;
+    pen.fillStyle = fill;
+    pen.fillRect(Math.round(x + index * step), hanging ? y : y - tall, step, tall);
+  };
   for (let index = 0; index < here.length; index += 1) {
     if (!lost[index] && !unknown[index]) continue;
-    if (unknown[index]) {
-      pen.fillStyle = pattern(pen);
-      bar(index, height);
-    }
-    pen.fillStyle = colours()["loss-stripe"];
-    bar(index, Math.max(lowest, Math.round((height * lost[index]) / (lost[index] + here[index] || 1))));
+    const part = lost[index] / (lost[index] + here[index] || 1);
+    if (unknown[index]) bar(index, height, pattern(pen));
+    else if (!hanging) bar(index, height, stripe, 0.6 * Math.sqrt(part));
+    bar(index, Math.max(lowest, Math.round(height * part)), stripe);
   }
 }
 
-/** Draw one gap over the whole height of its lane. */
-export function drawGap(pen, gap, place, y, height) {
+/** Hatch the bars of a lane in which a gap leaves nothing: `bars` has their heights on the canvas. */
+export function drawGap(pen, { x, length }, bars) {
+  for (const { y, height } of bars) {
+    pen.fillStyle = pattern(pen);
+    pen.fillRect(x, y, length, height);
+    pen.fillStyle = colours()["loss-stripe"];
+    pen.fillRect(x, y, 1, height);
+    pen.fillRect(x + length - 1, y, 1, height);
+  }
+}
+
+/** Write how many events a gap lacks on its hatch at the foot `y` of the lane, if there is room. */
+export function drawLabel(pen, gap, { x, length }, { y, height }) {
   const palette = colours();
-  pen.fillStyle = pattern(pen);
-  pen.fillRect(place.x, y, place.length, height);
-  pen.fillStyle = palette["loss-stripe"];
-  pen.fillRect(place.x, y, 1, height);
-  pen.fillRect(place.x + place.length - 1, y, 1, height);
-  if (place.length < LEGIBLE || height < 14) return;
   const text = label(gap);
   pen.font = font(11, 600);
   const room = pen.measureText(text).width + 10;
-  if (room > place.length - 8) return;
-  const x = place.x + (place.length - room) / 2;
+  if (room >= length) return;
+  const begin = x + (length - room) / 2;
   pen.fillStyle = palette.surface;
-  pen.fillRect(x, y + height / 2 - 8, room, 16);
+  pen.fillRect(begin, y - height, room, height);
   pen.fillStyle = palette.loss;
-  pen.fillText(text, x + 5, y + height / 2 + 0.5);
+  pen.fillText(text, begin + 5, y - height / 2 + 0.5);
 }

@@ -1,7 +1,8 @@
 // The lanes' names, left of time, and the headings of their groups across.
 
 import { colours, font } from "../parts/theme.js";
-import { count, fit, fitEnds } from "../parts/text.js";
+import { fit, fitEnds } from "../parts/text.js";
+import { missingShare } from "./lanes.js";
 import { HEADING, ROW } from "./layout.js";
 import { PINNED } from "./order.js";
 
@@ -50,7 +51,7 @@ function drawFold(pen, x, y, folded, colour) {
 }
 
 /** Draw the name of a lane, over what time drew below it. */
-export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
+export function drawName(pen, { lane, height, strip }, { y, left, focused }) {
   const palette = colours();
   pen.fillStyle = focused ? palette["accent-wash"] : palette.surface;
   pen.fillRect(0, y, left, height);
@@ -58,17 +59,11 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   pen.fillRect(left - 1, y, 1, height);
   pen.font = font(12, focused ? 600 : 400);
   pen.fillStyle = focused ? palette.accent : palette.ink;
-  const lacks = lane.missing !== 0;
   const begin = left < 120 ? INSET : INSET + lane.groups.length * STEP;
   const name = lane.groups[0] === PINNED ? `${lane.process} · ${lane.name}` : lane.name;
-  pen.fillText(fitEnds(pen, name, left - begin - (lacks ? 14 : 4)), begin, y + ROW / 2 + 2);
-  if (lacks) {
-    pen.fillStyle = palette["loss-stripe"];
-    pen.fillRect(left - 7, y + 2, 3, height - 4);
-  }
-  if (lacks && rows > 1 && left > 120) {
-    pen.font = font(11);
-    pen.fillStyle = palette.loss;
-    pen.fillText(fit(pen, lane.missing === null ? "unknown missing" : `${count(lane.missing)} missing`, left - begin - 14), begin, y + ROW * 1.5 + 2);
-  }
+  pen.fillText(fitEnds(pen, name, left - begin - 4), begin, y + ROW / 2 + 2);
+  if (!strip) return;
+  pen.font = font(11);
+  pen.fillStyle = palette.loss;
+  pen.fillText(fit(pen, `${missingShare({ ...lane, missing: lane.known }) || "?"} missing`, left - begin - 4), begin, y + height - strip / 2 - 1);
 }

@@ -1,8 +1,8 @@
-// What lies under the pointer: a wide gap, or one on the foot of the lane, before all else; then a span, an instant, a
-// counter, and a narrow gap above the foot.
+// What lies under the pointer: a gap on the foot of the lane before all else; then a span, an instant, a counter, and a
+// gap behind these.
 
 import { AXIS_HEIGHT } from "./axis.js";
-import { BAND, extent } from "./gaps.js";
+import { extent } from "./gaps.js";
 import { COUNTER, firstWhere, ROW } from "./layout.js";
 import { title } from "./words.js";
 
@@ -17,16 +17,16 @@ export function itemAt(canvas, x, y) {
   const place = canvas.placeAt(y);
   if (!place || !sight) return null;
   const inside = y - canvas.topOf(place.y) - 2;
-  const foot = y > canvas.foot(place) - BAND - SLACK && canvas.carriers().has(place);
-  return gapAt(canvas, place, sight, x, foot) ?? spanAt(place, sight, x, inside)
-    ?? instantAt(place, sight, x, inside) ?? counterAt(place, sight, x, inside)
-    ?? gapAt(canvas, place, sight, x, true);
+  const foot = y > canvas.foot(place) - canvas.band(place) - SLACK && canvas.carriers().has(place);
+  return (foot ? gapAt(canvas, place, sight, x) : null)
+    ?? spanAt(place, sight, x, inside) ?? instantAt(place, sight, x, inside) ?? counterAt(place, sight, x, inside)
+    ?? gapAt(canvas, place, sight, x);
 }
 
-function gapAt(canvas, { lane }, sight, x, narrow) {
+function gapAt(canvas, { lane }, sight, x) {
   for (const gap of canvas.lossOf(lane, sight.part).gaps) {
     const seen = extent(gap, sight);
-    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(sight.part, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
+    if (seen && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(sight.part, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
   }
   return null;
 }

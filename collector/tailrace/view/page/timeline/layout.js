@@ -6,6 +6,8 @@ export const ROW = 20;
 export const BAR = 17;
 export const HEADING = 30;
 export const COUNTER = 34;
+/** Height of the strip at the foot of a lane that stands for a stream with missing events. */
+export const STRIP = 16;
 const PADDING = 6;
 
 /** What lanes were seen to need: rows of spans, and counters. It grows as frames come, and never shrinks. */
@@ -58,8 +60,9 @@ export class Layout {
       if (folded >= 0) continue;
       const { rows: needed, counters } = shapes.of(lane);
       const rows = Math.max(needed, counters.length ? 0 : 1);
-      const height = PADDING + rows * ROW + counters.length * COUNTER;
-      const place = { lane, y, rows, counters, height, index: this.places.length };
+      const strip = lane.missing === 0 ? 0 : STRIP;
+      const height = PADDING + rows * ROW + counters.length * COUNTER + strip;
+      const place = { lane, y, rows, counters, strip, height, index: this.places.length };
       this.places.push(place);
       this._byId.set(lane.id, place);
       y += height;

@@ -6,7 +6,7 @@ import { h, scale } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
 import { drawBreak } from "./axis.js";
 import { decodePart, eachEvent, joined } from "./decode.js";
-import { columnWidth, drawShares } from "./gaps.js";
+import { columnWidth, drawShares, sharesOf } from "./gaps.js";
 import { sightsOf } from "./sights.js";
 import { Viewport } from "./viewport.js";
 
@@ -17,7 +17,8 @@ const FRAME = 3;
 const LOWEST = 6;
 const PIXELS = 50;
 const INSET = 4;
-const LABEL = "The whole range, and the part in sight";
+const LABEL = "The whole range, and the part in sight. Grey from below: how many events there are. From above: which share of the events is missing";
+const HINT = "All of time. Grey, from below: events. Pink, from above: the share of them that is missing. Drag the frame to move.";
 const WORDS = { reading: "Reading …", read: "", failed: "Not read: " };
 
 export class RangeBar {
@@ -27,7 +28,7 @@ export class RangeBar {
     this._all = new Viewport(view.bounds);
     this._moved = moved;
     this._turn = 0;
-    this.element = h("canvas", { class: "rangebar", role: "img" });
+    this.element = h("canvas", { class: "rangebar", role: "img", title: HINT });
     this._pen = this.element.getContext("2d", { alpha: false });
     this._become("reading", null);
     this._size = new ResizeObserver(() => this.draw());
@@ -54,6 +55,11 @@ export class RangeBar {
   /** Return one in how many events the bar was computed from. */
   get oneIn() {
     return this._frame?.oneIn ?? 1;
+  }
+
+  /** Return whether events are missing anywhere in the bar. */
+  get isLossy() {
+    return Boolean(this._frame?.parts.some((part) => part.losses.size));
   }
 
   /** Read the whole range of lanes, and show it: a question for each piece of time. A later call supersedes this one. */
@@ -143,7 +149,7 @@ export class RangeBar {
   _gaps(pen, height, counted) {
     for (const { part, here, column, left, step } of counted) {
       const all = [...part.losses.values()].flatMap((loss) => loss.gaps);
-      drawShares(pen, all, { here, column, x: left, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
+      drawShares(pen, sharesOf(all, { here, column }), { x: left, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
     }
   }
 

@@ -8,10 +8,15 @@ const LEGIBLE = 26;
 const INSET = 5;
 const STEPPED_BACK = 0.25;
 const NARROW = 3;
+const FAINTEST = 0.45;
+const SHADES = 16;
+const TOOTH = 4;
 
-/** Draw the spans of a lane. `y` is where the lane's first row begins. Add to `sight.names` the pixels of each name. If one
+/** Draw the spans of a lane. `y` is where the lane's first row begins. Add to `sight.names` the pixels of each name, and note in
+ * `sight.several` whether a mark stands for several spans. If one
  * name shall stand out (`only`), all others step back. Return whether there are any in sight. */
-export function drawSpans(pen, content, { shift, scale, left, width, y }, { names, only }) {
+export function drawSpans(pen, content, { shift, scale, left, width, y }, { sight, only }) {
+  const { names } = sight;
   const right = left + width;
   let drawn = false;
   for (const [depth, row] of content.depths.entries()) {
@@ -27,12 +32,18 @@ export function drawSpans(pen, content, { shift, scale, left, width, y }, { name
       if (end - edge < 0.5) continue;
       // A narrow bar fills its pixels: the colours of bars side by side would mix with the surface.
       const narrow = end - begin <= NARROW;
-      const from = Math.max(narrow ? Math.floor(begin) : begin, left - 4);
+      const isSeveral = row.count[index] > 1;
+      // Faint marks must not overlap, or the pixel that they share would be less faint.
+      const from = Math.max(narrow ? Math.floor(begin) : begin, left - 4, isSeveral ? edge : -Infinity);
       const length = Math.max((narrow ? Math.ceil(end) : Math.min(end, right + 8)) - from, 1);
+      // Where narrow spans are dense, both they and marks for several are as faint as they leave time free.
+      const part = isSeveral ? coverage(row, index) : narrow && begin - edge < TOOTH ? Math.min(1, (end - begin) / length) : 1;
       edge = from + length;
       const name = row.name[index];
       names.set(name, (names.get(name) ?? 0) + Math.min(end, right) - Math.max(begin, left));
-      if (only !== null && only !== name) pen.globalAlpha = STEPPED_BACK;
+      const shade = only !== null && only !== name ? STEPPED_BACK : 1;
+      pen.globalAlpha = shade * (FAINTEST + (1 - FAINTEST) * part);
+      sight.several ||= isSeveral;
       drawBar(pen, row, index, { x: from, y: top, length, left });
       pen.globalAlpha = 1;
       drawn = true;
@@ -41,16 +52,16 @@ export function drawSpans(pen, content, { shift, scale, left, width, y }, { name
   return drawn;
 }
 
+/** Return which part of its time a mark for several spans is covered by them, rounded up to one of few shades. */
+const coverage = (row, index) => Math.min(1, Math.ceil((SHADES * row.busy[index]) / Math.max(row.end[index] - row.start[index], 1)) / SHADES);
+
 function drawBar(pen, row, index, { x, y, length, left }) {
   const palette = colours();
   const name = row.name[index];
   const several = row.count[index] > 1;
   pen.fillStyle = palette[spanColour(name)];
   pen.fillRect(x, y, length > NARROW + 1 ? length - 0.75 : length, BAR);
-  if (several && length > 6) {
-    pen.fillStyle = palette["span-ink"];
-    pen.fillRect(x, y + BAR - 2, length - 0.75, 2);
-  }
+  if (several) drawComb(pen, x, y, length, palette.surface);
   if (row.open[index]) drawOpen(pen, x, y, length, palette);
   if (length < LEGIBLE) return;
   pen.fillStyle = palette["span-ink"];
@@ -58,6 +69,13 @@ function drawBar(pen, row, index, { x, y, length, left }) {
   const text = several ? `${name} × ${short(row.count[index])}` : name;
   const fitting = fit(pen, text, x + length - from - 2);
   if (fitting) pen.fillText(fitting, from, y + BAR / 2 + 0.5);
+}
+
+/** Cut a mark for several spans into teeth, so that it does not look like one span. The teeth of marks side by side are
+ * one comb. */
+function drawComb(pen, x, y, length, colour) {
+  pen.fillStyle = colour;
+  for (let cut = Math.ceil(x / TOOTH) * TOOTH; cut < x + length; cut += TOOTH) pen.fillRect(cut, y, 1, BAR / 2);
 }
 
 /** Mark a span that has not ended: a line below that is dashed towards what comes. */

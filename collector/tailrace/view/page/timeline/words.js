@@ -1,7 +1,7 @@
 // Items of the timeline in words: in the status line, in the panel, and for screen readers. One mark may stand for several
 // gaps, of which some may lack an unknown number of events.
 
-import { count, cut, short } from "../parts/text.js";
+import { count, cut, plural, share, short } from "../parts/text.js";
 
 /** Return how many events are missing, as a label that is short. */
 export function label({ missing, unknown }) {
@@ -12,7 +12,7 @@ export function label({ missing, unknown }) {
 /** Return how many events are missing, as the beginning of a sentence. */
 export function amount({ missing, unknown }) {
   if (missing === null) return "an unknown number of events";
-  const known = `${count(missing)} ${missing === 1 ? "event" : "events"}`;
+  const known = plural(missing, "event");
   return unknown ? `${known}, and an unknown number besides,` : known;
 }
 
@@ -25,15 +25,14 @@ export function title({ count: number, reason }) {
 /** Return where a lane is: its source, session and name. */
 export const placeOf = (lane) => [lane.source, lane.title, lane.title.endsWith(lane.name) ? "" : lane.name].filter(Boolean).join(" · ");
 
-/** Return what stands above a timeline of which only a sample of the events is drawn, one in `oneIn`. */
-export function sampled(oneIn, preparing) {
-  const estimates = `one event in ${count(oneIn)}: counts are estimates`;
-  if (!preparing) return `A sample is drawn, ${estimates}. Zoom in to see every event.`;
-  return `Preparing the timeline: ${count(preparing.rows)} of ${count(preparing.of)} rows. Until then a sample is drawn, ${estimates}.`;
-}
-
 /** Return a sentence about a break. Events may be missing from it. */
 export const emptiness = ({ from, to }, clock) => `no event here for ${clock.length(to - from)} · from ${clock.moment(from)} to ${clock.moment(to)} · a click shows this time to scale`;
+
+/** Return a sentence about a column of the band at the foot of a lane: which share of its events is missing. */
+export function describeShare({ here, lost, unknown }, lane) {
+  const known = lost ? `${unknown ? "at least " : ""}${share(lost / (lost + here))} of the events missing here, about ${count(lost)} of ${count(lost + here)}` : "";
+  return `${[known, unknown ? "an unknown number missing" : ""].filter(Boolean).join("; ")} · ${placeOf(lane)}`;
+}
 
 /** Return a sentence about an item of a lane. */
 export function describe(item, lane, clock) {

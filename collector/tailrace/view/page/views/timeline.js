@@ -13,7 +13,7 @@ import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
-import { describe, emptiness, placeOf, sampled } from "../timeline/words.js";
+import { describe, describeShare, emptiness, placeOf } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
 import { Folds } from "../timeline/folds.js";
 import { axesOf, boundsOf, decodeLanes, headingsOf, sessionsOf, settle, WALL } from "../timeline/lanes.js";
@@ -23,6 +23,7 @@ import { Notice } from "../timeline/notice.js";
 import { arranged, markOf } from "../timeline/order.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
+import { SampleNote } from "../timeline/sample.js";
 import { StatusLine } from "../timeline/statusline.js";
 import { Toolbar } from "../timeline/toolbar.js";
 import { Viewport } from "../timeline/viewport.js";
@@ -72,7 +73,7 @@ export class Timeline {
     this._listed = [];
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
-    this._sampleNote = h("p", { class: "sample-note", hidden: true });
+    this._sample = new SampleNote();
     this._notice = new Notice(this.canvas);
     this._legend = new Legend((name) => {
       this.canvas.only = name;
@@ -80,11 +81,11 @@ export class Timeline {
     });
     this.canvas.painted = () => {
       this._notice.draw();
-      this._legend.draw(this.canvas.sight);
+      this._legend.draw({ ...this.canvas.sight, bar: this.bar.isLossy });
     };
     root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
       this.toolbar.element,
-      h("div", { class: "sight" }, this.bar.element, this._clockNote, this._sampleNote, this.canvas.element, this._legend.element, this._notice.element),
+      h("div", { class: "sight" }, this.bar.element, this._clockNote, this._sample.element, this.canvas.element, this._legend.element, this._notice.element),
       this.details.element,
       this._status.element));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
@@ -186,7 +187,18 @@ export class Timeline {
     this.note({ follow: on ? "1" : null });
     this.toolbar.following(on);
     if (!on) return;
-    const length = BigInt(Math.ceil(Math.min(this.view.length, 10e9)));
+    this._followsAll = this.view.length >= this._span;
+    this._keepUp();
+  }
+
+  /** Return how long all of time is. */
+  get _span() {
+    return Number(this.view.bounds.to - this.view.bounds.from);
+  }
+
+  /** Show the newest events: as much time as when following began. If that was all, the window grows to 10 s. */
+  _keepUp() {
+    const length = BigInt(Math.ceil(Math.min(this._followsAll ? this._span : this.view.length, 10e9)));
     this.view.show(this.view.bounds.to - (length * 9n) / 10n, this.view.bounds.to + length / 10n);
     this.moved(false);
   }
@@ -425,7 +437,7 @@ export class Timeline {
   }
 
   _grown() {
-    if (this.following) this.follow(true);
+    if (this.following) this._keepUp();
     this.frames.expire();
     this.moved(false);
   }
@@ -444,9 +456,7 @@ export class Timeline {
   }
 
   _showSample() {
-    const oneIn = this._oneIn;
-    this._sampleNote.hidden = oneIn === 1;
-    this._sampleNote.textContent = oneIn === 1 ? "" : sampled(oneIn, this._preparing);
+    this._sample.draw(this._oneIn, this._preparing);
   }
 
   _arrived(frame) {
@@ -543,6 +553,8 @@ export class Timeline {
   /** Return a text about what is under the pointer. A lane's name and a heading have ids behind them. */
   _about(x, y, heading, item) {
     if (x < 0) return "";
+    const part = heading ? null : this.canvas.shareAt(x, y);
+    if (part) return describeShare(part, part.place.lane);
     if (item) return describe(item, this.canvas.layout.of(item.lane).lane, this.clock);
     const lane = heading ? null : this.canvas.nameAt(x, y);
     if (lane) return `${placeOf(lane)} · session ${lane.session} · stream ${lane.stream || "unknown"}`;
