@@ -123,7 +123,7 @@ def test_a_gap_says_what_is_missing(open_page, runs_viewer):
 def test_a_run_without_loss_has_no_hatch(open_page, runs_viewer, run_of):
     first, _ = runs(runs_viewer)
     page = open_page(runs_viewer, f"#/timeline?source={first['source']}&session={first['session']}")
-    page.until_text(".status", "lanes")
+    page.until_text(".status", "1 lane")
     page.until(lambda: page.page.evaluate(DRAWS), "a drawing")
     page.page.wait_for_timeout(1000)
     assert page.lossy_columns() == []
