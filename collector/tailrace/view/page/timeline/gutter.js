@@ -65,5 +65,5 @@ export function drawName(pen, { lane, height, strip }, { y, left, focused }) {
   if (!strip) return;
   pen.font = font(11);
   pen.fillStyle = palette.loss;
-  pen.fillText(fit(pen, `${missingShare({ ...lane, missing: lane.known }) || "?"} missing`, left - begin - 4), begin, y + height - strip / 2 - 1);
+  pen.fillText(fit(pen, `${missingShare({ ...lane, missing: lane.known }) || "?"}${left < 120 ? "" : " missing"}`, left - begin - 4), begin, y + height - strip / 2 - 1);
 }
