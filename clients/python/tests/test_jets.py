@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from enum import IntEnum
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -166,6 +167,25 @@ def test_data_that_json_has_no_spelling_for_is_written_as_text(value, written):
     with JetsWriter(memory) as trace, trace.record(0, "r", "R"):
         trace.annotation("a", value)
     assert read(memory.getvalue())[2]["data"] == written
+
+
+class Numbered(IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a", 1, -5, 10**30, True, False, None, 1.5, math.inf, Numbered.ONE, (1, 2)],
+    ids=repr,
+)
+def test_a_key_is_written_alike_whatever_stands_beside_it(key):
+    """A value that JSON lacks has the other values of its mapping converted one by one."""
+    memory = io.BytesIO()
+    with JetsWriter(memory) as trace, trace.record(0, "r", "R"):
+        trace.annotation("plain", {key: 1})
+        trace.annotation("beside", {key: 1, "lacks": math.nan})
+    plain, beside = (line["data"] for line in read(memory.getvalue())[2:4])
+    assert beside == plain | {"lacks": "nan"}
 
 
 def cycles(kind):

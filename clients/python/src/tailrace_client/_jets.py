@@ -394,14 +394,20 @@ def _plain(item: object, seen: set[int], level: int = 0) -> object:
     `seen` has the ids of the mappings that were converted already, because a mapping may contain itself."""
     if isinstance(item, Mapping) and level < _LEVELS_MAX and id(item) not in seen:
         seen.add(id(item))
-        return {
-            name if isinstance(name, str) else _text(name): _plain(inner, seen, level + 1)
-            for name, inner in item.items()
-        }
+        return {_key(name): _plain(inner, seen, level + 1) for name, inner in item.items()}
     try:
         return json.loads(json.dumps(item, allow_nan=False, default=_plain_or_text))
     except Exception:  # noqa: BLE001 - as above
         return _text(item)
+
+
+def _key(name: object) -> str:
+    """Return the text that JSON has for the key of a mapping, or another text if JSON has none."""
+    try:
+        (text,) = json.loads(json.dumps({name: None}, allow_nan=False))
+    except Exception:  # noqa: BLE001 - as above
+        return _text(name)
+    return str(text)
 
 
 def _text(item: object) -> str:
