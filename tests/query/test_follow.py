@@ -10,8 +10,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.errors import StoreError
+from tailrace.query.engine import Engine
 from tailrace.query.follow import LOOK_EVERY, Follower
 from tailrace.rows.schema import COLUMNS
+from tailrace.store.log import DeltaLog
 from tests.query.tables import commit, compact, gap, later, make, row, session, shorten_log, vacuum
 from tests.store.s3_server import RunningS3
 
@@ -142,6 +144,41 @@ def test_a_follower_that_is_stopped_again_and_again_loses_nothing(tmp_path):
 def test_a_table_that_is_gone_is_an_error(tmp_path):
     with pytest.raises(StoreError, match="not a Tailrace store"):
         Follower(str(tmp_path), {})
+
+
+@pytest.mark.parametrize("left", ["nothing", "a newline", "a line", "half", "zeros"])
+def test_every_reader_refuses_a_damaged_log_file_until_it_is_repaired(left, tmp_path):
+    """The Delta library reads the first three as a version without rows."""
+    store = make(tmp_path, numbered(0, 1))
+    follower, engine = Follower(store, {}), Engine(store, {})
+    commit(tmp_path, numbered(2, 3))
+    path = DeltaLog(tmp_path / "events").path(2)
+    whole = path.read_bytes()
+    damaged = {
+        "nothing": b"",
+        "a newline": b"\n",
+        "a line": whole[: whole.index(b"\n") + 1],
+        "half": whole[: len(whole) // 2],
+        "zeros": bytes(len(whole)),
+    }
+    path.write_bytes(damaged[left])
+    readers = {
+        "follow": lambda: seqs(follower),
+        "follow from the start": lambda: Follower(store, {}, from_start=True),
+        "query": lambda: Engine(store, {}),
+        "view": engine.refresh,
+    }
+    for read in [*readers.values(), engine.refresh]:
+        with pytest.raises(StoreError, match=r"cannot (be read|open the table|read the table)"):
+            read()
+    path.write_bytes(whole)
+    assert seqs(follower) == [2, 3]
+    engine.refresh()
+    for reader in (engine, Engine(store, {})):
+        assert sorted(seq for (seq,) in reader.rows("SELECT seq FROM events")) == [0, 1, 2, 3]
+    compact(tmp_path)
+    shorten_log(tmp_path)
+    assert len(list(Engine(store, {}).rows("SELECT seq FROM events"))) == 4
 
 
 def test_following_beside_a_process_that_merges_and_deletes(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
 from tailrace.store.layout import TABLE_NAME, TableSnapshot, open_table, table_root
+from tailrace.store.log import DeltaLog
 from tailrace.store.presence import directories, is_held
 from tailrace.store.refusal import line
 from tailrace.store.schema import SCHEMA, check_readable
@@ -149,7 +151,42 @@ class TableReader(TableSnapshot):
                 self._table.load_as_version(version)
             except (DeltaError, OSError):
                 self._table.update_incremental()
+        self._log = DeltaLog(Path(self.root)) if self.local else None
+        self._checked: int | None = None
+        """Version up to which no log file is damaged. None before the first check."""
+        self._check_log()
         self._statistics = self._table.version(), FileStatistics(self._table)
+
+    def refresh(self) -> bool:
+        before = self._table.version()
+        newer = super().refresh()
+        try:
+            self._check_log()
+        except StoreError:
+            # The library would not read the log file again after its repair.
+            with suppress(DeltaError, OSError):
+                self._table.load_as_version(before)
+            raise
+        return newer
+
+    def _check_log(self) -> None:
+        """Raise StoreError if a log file of a local table is damaged. The Delta library reads an empty one as a version
+        without changes, and the rows of that version would be missing without a trace."""
+        if self._log is None:
+            return
+        newest = self._table.version()
+        if self._checked is None:
+            checkpoints = self._log.checkpoints()
+            self._checked = max((each for each in checkpoints if each <= newest), default=-1)
+        for version in range(self._checked + 1, newest + 1):
+            try:
+                self._log.read(version)
+            except FileNotFoundError:
+                pass  # upkeep has deleted the file, because a checkpoint replaces it
+            except (OSError, ValueError) as error:
+                path = self._log.path(version)
+                raise StoreError(f"{path}: cannot be read: {error}") from error
+            self._checked = version
 
     def enter(self, room: str) -> None:
         """Make the private directory `room` the working directory, and link a local table there."""
