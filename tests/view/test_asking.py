@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from threading import Lock
 
@@ -12,7 +13,7 @@ from tailrace.clock import SystemClock
 from tailrace.configuration import choose
 from tailrace.rollups.sidecar import LatestUsed
 from tailrace.view.answers import AnswerPool, Endpoint
-from tailrace.view.leases import ServedStore, SnapshotLease
+from tailrace.view.leases import LeftError, ServedStore, SnapshotLease
 from tailrace.view.questions import OfNothing
 from tests.query.tables import commit, make, row
 
@@ -42,6 +43,36 @@ def test_an_engine_that_was_given_back_is_not_interrupted(tmp_path, monkeypatch)
         monkeypatch.setattr(served, "give_back", leave)
         lease.end(good=True)
     assert not interrupted
+
+
+@pytest.mark.parametrize(
+    ("lock", "asks"),
+    [
+        ("live_lock", SnapshotLease.snapshot),
+        ("names_lock", SnapshotLease.names),
+        ("timeline_lock", SnapshotLease.timeline),
+    ],
+)
+def test_a_request_whose_client_leaves_stops_waiting_for_another_request(tmp_path, lock, asks):
+    store = make(tmp_path / "store", [row(seq=0)])
+    with closing(ServedStore(choose(None, store), SystemClock())) as served:
+        lease = SnapshotLease([served])
+        with getattr(served, lock), ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(asks, lease)
+            try:
+                assert not wait([asked], timeout=0.5).done
+                lease.interrupt()
+                assert wait([asked], timeout=30).done
+                assert isinstance(asked.exception(), LeftError)
+            finally:
+                if not asked.done():
+                    getattr(served, lock).release()
+                    wait([asked])
+                    getattr(served, lock).acquire()
+                lease.end(good=False)
+        lease = SnapshotLease([served])
+        asks(lease)
+        lease.end(good=True)
 
 
 @pytest.mark.parametrize("moves", [False, True])

@@ -82,7 +82,6 @@ class TimelineCache:
     """Keeps the timeline of the newest snapshot of a store. Only one request at a time may use it."""
 
     def __init__(self, store: str) -> None:
-        self.lock = threading.Lock()
         self._store = store
         self._cache: FileCache | None = None
         self._known: TimelineSnapshot | None = None
@@ -90,7 +89,7 @@ class TimelineCache:
 
     def of(self, engine: Engine, progress: RollupProgress) -> TimelineSnapshot:
         """Return the timeline of the snapshot that `engine` reads, with further roll-ups if `progress` has changed.
-        Hold `lock` as long as the timeline is used."""
+        The caller must hold `ServedStore.timeline_lock` as long as the timeline is used."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
@@ -127,10 +126,11 @@ class ServedStore:
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
+        # Locks of `timelines`, `names` and `live`. Only a `SnapshotLease` takes them: it stops waiting for another request
+        # if its client has left.
+        self.timeline_lock, self.names_lock, self.live_lock = (threading.Lock() for _ in range(3))
         self.timelines = TimelineCache(self.store)
-        self._names_lock = threading.Lock()
         self._names: tuple[object, ProgramNames] | None = None
-        self._live_lock = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
         self._writer: SidecarWriter | None = None
         self._writer_until = 0.0
@@ -171,25 +171,23 @@ class ServedStore:
     def live(self, engine: Engine) -> Live:
         """Return which events the collectors still await, at the version of the engine's snapshot. If the table gets a
         newer version meanwhile, the snapshot moves to that version."""
-        with self._live_lock:
-            if self._live is not None:
-                version, until, live = self._live
-                holds = version == engine.version or bool(live.unasked)
-                if holds and self.clock.monotonic() < until:
-                    return live
-            live = beside(engine, lambda: look(self.loaded.config))
-            patience = UNANSWERED_SECONDS if live.unasked else FRESH_SECONDS
-            self._live = engine.version, self.clock.monotonic() + patience, live
-            return live
+        if self._live is not None:
+            version, until, live = self._live
+            holds = version == engine.version or bool(live.unasked)
+            if holds and self.clock.monotonic() < until:
+                return live
+        live = beside(engine, lambda: look(self.loaded.config))
+        patience = UNANSWERED_SECONDS if live.unasked else FRESH_SECONDS
+        self._live = engine.version, self.clock.monotonic() + patience, live
+        return live
 
     def names(self, engine: Engine) -> ProgramNames:
         """Return the names of all sessions and threads in an engine's snapshot. Keep the last result until the version or
         the running collectors change, because these determine which sessions are alive."""
-        with self._names_lock:
-            if self._names is None or self._names[0] != (engine.version, engine.watchers):
-                read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)
-                self._names = (engine.version, engine.watchers), read
-            return self._names[1]
+        if self._names is None or self._names[0] != (engine.version, engine.watchers):
+            read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)
+            self._names = (engine.version, engine.watchers), read
+        return self._names[1]
 
     def tend(self, still: Callable[[], bool]) -> None:
         """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Raise
@@ -234,23 +232,27 @@ class SnapshotLease:
             served = self.stores[store]
             engine = served.take()
             self._taken[store] = LeasedSnapshot(engine)
-            live = served.live(engine)  # may move the engine to another version
+            live = self._live(served, engine)  # may move the engine to another version
             self._taken[store] = LeasedSnapshot(engine, live, served.progress, engine.version)
         return self._taken[store]
 
     def names(self) -> ProgramNames:
         """Return the names of the sessions and threads in the first store's snapshot."""
-        return self.stores[0].names(self.snapshot().engine)
+        store, engine = self.stores[0], self.snapshot().engine
+        self._acquire(store.names_lock)
+        try:
+            return store.names(engine)
+        finally:
+            store.names_lock.release()
 
     def timeline(self) -> TimelineSnapshot:
         """Return the timeline of the first store's snapshot, once no other request uses it."""
         snapshot = self.snapshot()
         if self._timeline is None:
-            cache = self.stores[0].timelines
-            while not cache.lock.acquire(timeout=WAIT_SECONDS):
-                self.still_wanted()
-            self._locked = cache.lock
-            self._timeline = cache.of(snapshot.engine, snapshot.progress)
+            store = self.stores[0]
+            self._acquire(store.timeline_lock)
+            self._locked = store.timeline_lock
+            self._timeline = store.timelines.of(snapshot.engine, snapshot.progress)
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
@@ -259,7 +261,7 @@ class SnapshotLease:
         store = self.stores[0]
         engine = Engine(store.store, store.options, limits)
         self._own.append(engine)
-        return LeasedSnapshot(engine, store.live(engine))
+        return LeasedSnapshot(engine, self._live(store, engine))
 
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
         """Return an engine that runs statements on the version of the snapshot, each in a separate process."""
@@ -276,6 +278,18 @@ class SnapshotLease:
         """Raise LeftError if the request was interrupted."""
         if self._left.is_set():
             raise LeftError("the client has left")
+
+    def _acquire(self, lock: threading.Lock) -> None:
+        """Wait for a lock that another request holds. Raise LeftError if this request is interrupted meanwhile."""
+        while not lock.acquire(timeout=WAIT_SECONDS):
+            self.still_wanted()
+
+    def _live(self, store: ServedStore, engine: Engine) -> Live:
+        self._acquire(store.live_lock)
+        try:
+            return store.live(engine)
+        finally:
+            store.live_lock.release()
 
     def interrupt(self) -> None:
         """Interrupt the request's SQL statements, and let it start no further ones."""
