@@ -145,6 +145,26 @@ class Stage(Enum):
     """The disk or the table refuses the commit, which is tried again."""
 
 
+class Move(Enum):
+    """An event that changes the stage of a phase."""
+
+    BEGIN = auto()
+    REFUSE = auto()
+    ACCEPT = auto()
+    END = auto()
+
+
+STAGES = {
+    (Stage.IDLE, Move.BEGIN): Stage.BUSY,
+    (Stage.BUSY, Move.REFUSE): Stage.REFUSED,
+    (Stage.BUSY, Move.ACCEPT): Stage.BUSY,
+    (Stage.BUSY, Move.END): Stage.IDLE,
+    (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
+    (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
+}
+"""The stage that follows each stage and move. Any other move would mix two commits."""
+
+
 class Pipeline:
     """The most urgent requested commit, and the stages of both phases. All flags except `turn` are computed from
     them."""
@@ -178,14 +198,21 @@ class Pipeline:
         self._follow()
         return taken
 
-    def put(self, stages: dict[CommitPhase, Stage]) -> None:
-        """Record the new stages of one or both phases of a commit (`CommitPhase`), in one step."""
+    def move(self, moves: dict[CommitPhase, Move]) -> None:
+        """Make the move of one phase, or of both at the same moment. Raise AssertionError for a move that is not in
+        `STAGES`. This ends the daemon, and the next start replays the rows that are not committed."""
+        stages = {}
+        for phase, move in moves.items():
+            before = self.stages[phase]
+            if (before, move) not in STAGES:
+                raise AssertionError(f"{phase.name}: {move.name} while {before.name}")
+            stages[phase] = STAGES[before, move]
         self.stages |= stages
         self._follow()
 
     def hand_over(self) -> None:
         """Let the prepared commit land in the table, and let the other task take the next batch."""
-        self.put({CommitPhase.PREPARING: Stage.IDLE, CommitPhase.LANDING: Stage.BUSY})
+        self.move({CommitPhase.PREPARING: Move.END, CommitPhase.LANDING: Move.BEGIN})
         self.turn.set()
 
     def _follow(self) -> None:
@@ -302,7 +329,7 @@ class Committing:
                 del snapshot
             if self.commits % self._table.checkpoint_every == 0:
                 yield Work(self._table.checkpoint)
-            pipeline.put({CommitPhase.LANDING: Stage.IDLE})
+            pipeline.move({CommitPhase.LANDING: Move.END})
 
     def settled(self, *, last: bool) -> Steps[None]:
         """Commit all rows of the decoded spool entries, and save a checkpoint, unless the store is lost (its path leads
@@ -345,7 +372,7 @@ class Committing:
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
-        self.pipeline.put({CommitPhase.PREPARING: Stage.BUSY})
+        self.pipeline.move({CommitPhase.PREPARING: Move.BEGIN})
         self._taken()
         position, missing = self._ingest.position, _said_missing(self._ingest)
         return TakenBatch(batch, position, snapshot, missing, self._context.clock.monotonic())
@@ -360,13 +387,13 @@ class Committing:
                 self._names.lose(error)
                 yield Wait()
             except (FullError, StoreError) as error:
-                self.pipeline.put({phase: Stage.REFUSED})
+                self.pipeline.move({phase: Move.REFUSE})
                 self._context.figures.store_descriptors += isinstance(error, DescriptorsError)
                 self._context.health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 yield Wait(delay * (1 + self._context.chance.share()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
             else:
-                self.pipeline.put({phase: Stage.BUSY})
+                self.pipeline.move({phase: Move.ACCEPT})
                 return result
 
 
