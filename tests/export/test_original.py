@@ -24,6 +24,7 @@ from tailrace.export.original import (
     BAD,
     MAY_BE_WHOLE,
     OF_KERNEL,
+    SIZE_LOST,
     Loss,
     Origin,
     PackedFile,
@@ -45,7 +46,7 @@ from tests.decoding.test_heph import option
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
 from tests.forms import examples
-from tests.ingest.log import Log, heph_event
+from tests.ingest.log import Log, heph_event, heph_goodbye
 from tests.ingest.vector_rows import as_file, over_a_connection
 from tests.query.tables import ask, make
 
@@ -493,6 +494,38 @@ def test_what_a_copy_calls_by_another_reason_is_counted(tmp_path):
         {"reason": "kernel", "remaining": 3}
     ]
     assert export_original(store, tmp_path / "out").left == {OF_KERNEL: 1}
+
+
+LATE = [heph_event(1, 3), heph_event(1, 4), heph_event(1, 6)]
+IN_DATAGRAMS = {
+    "a hole": ([heph_event(1, 0), heph_event(1, 4)], {}),
+    "a late start": (LATE, {SIZE_LOST: 1}),
+    "a stream of which nothing came": ([heph_event(1, 0), heph_goodbye({1: 1, 2: 7})], {SIZE_LOST: 1}),
+    "parts and a late start": (
+        [*LATE, heph_event(1, 9)[:30], heph_event(1, 9)[30:]],
+        {SIZE_LOST: 1, MAY_BE_WHOLE: 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("payloads", "left"), IN_DATAGRAMS.values(), ids=IN_DATAGRAMS)
+def test_gaps_of_datagrams_that_an_import_of_the_copy_does_not_find_are_counted(
+    tmp_path, payloads, left
+):
+    log = Log()
+    session = log.open("heph", transport="udp")
+    log.datagrams(session, payloads)
+    log.tick(5)
+    log.close(session)
+    store, out = collected(tmp_path, log), tmp_path / "out"
+    assert export_original(store, out).left == left
+    known = 'SELECT reason, stream, first, "last", remaining FROM gaps WHERE remaining > 0'
+    wanted = ask(store, known)
+    run("import", "--store", tmp_path / "again", out)
+    found = ask(tmp_path / "again", known)
+    assert (found == wanted) == (SIZE_LOST not in left)
+    unknown = "SELECT 1 FROM gaps WHERE remaining IS NULL"
+    assert bool(ask(tmp_path / "again", unknown)) == (SIZE_LOST in left)
 
 
 HOLE, GONE = Loss(0, "hole", 4096), Loss(0, "unread", 7)

@@ -234,21 +234,37 @@ def _record(row: StoredRow) -> Record:
 REFUSED = "session without events, which readers refuse"
 MAY_BE_WHOLE = "record that a copy may have whole"
 OF_KERNEL = "gap of reason kernel, which a copy calls network"
+SIZE_LOST = "gap whose size a copy may not show"
 TORN, BAD, UNREAD = "torn_member", "bad_member", "unread"
-GZIP, TOO_LONG, CUT = "gzip", "too_long", "cut"
+GZIP, TOO_LONG, CUT, PART = "gzip", "too_long", "cut", "truncated"
 CLOSED = "end of a compressed part"
 
 _DETAILS = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 _LOSSES = f"""
-SELECT source, part.root(session) AS root, reason, detail, "offset", attributes FROM gaps
+WITH received AS (
+  SELECT source, session, transport = 'udp' AS in_datagrams, producer IS NULL AS without_start
+  FROM sessions WHERE transport <> 'tail'
+),
+begun AS (SELECT (source, session, stream) FROM streams WHERE events > 0)
+SELECT source, part.root(session) AS root, reason, detail, "offset", attributes
+FROM gaps LEFT JOIN received USING (source, session)
 WHERE (
   detail IN ('{GZIP}', '{TOO_LONG}', {_DETAILS}) OR detail = '{CUT}' AND reason = 'truncated'
-  OR reason IN ('uncounted', 'damaged', 'kernel')
+  OR reason IN ('uncounted', 'damaged', 'kernel') OR detail = '{PART}' AND in_datagrams
+  OR "count" > 0 AND in_datagrams IS NOT NULL AND (
+    reason = 'late_join' OR reason = 'unresolved' AND without_start
+    OR reason = 'network' AND (source, session, stream) NOT IN (FROM begun)
+  )
 ) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
 """SQL for the gaps that a reader of the exported file may not detect in its records. If a gzip file is truncated and
-damaged at one offset, the truncation comes first."""
+damaged at one offset, the truncation comes first. The copy of a connection or a datagram peer may look like a part of a
+file whose beginning is missing, for which readers state no number of missing events. In the copy of a datagram peer,
+two datagrams with parts of one record become a readable record."""
+
+_BEFORE = {Reason.LATE_JOIN, Reason.UNRESOLVED, Reason.NETWORK}
+"""Reasons of gaps that may lie before the beginning of a file, as a reader sees the file."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -479,11 +495,14 @@ def _losses(
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
-        if detail in {GZIP, TOO_LONG}:
+        if detail in {GZIP, TOO_LONG, PART}:
             if detail == GZIP:
                 found.setdefault((source, session), [])
             elif not repair:
                 left[MAY_BE_WHOLE] += 1
+            continue
+        if reason in _BEFORE and detail not in get_args(LossDetail):
+            left[SIZE_LOST] += 1
             continue
         if reason == Reason.KERNEL:
             left[OF_KERNEL] += 1
