@@ -226,3 +226,30 @@ def _wait_for_child(pid):
 )
 def test_a_limit_that_is_none_is_wrong_usage(store, option, value, words):
     assert words in run("query", "--store", store, option, value, "SELECT 1", code=2)
+
+
+INTERRUPTED = """
+import os, signal, time
+from tailrace.query.limits import Limits, go_apart
+
+os.register_at_fork({when}=lambda: os.kill({process}, signal.SIGINT))
+try:
+    go_apart(Limits())
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "process"),
+    [("before", "os.getpid()"), ("after_in_parent", "os.getpid()"), ("after_in_child", "os.getppid()")],
+)  # fmt: skip
+def test_an_interrupt_within_the_fork_ends_the_statement(when, process, tmp_path):
+    """Python ignores an exception in a callback of the fork."""
+    program = INTERRUPTED.format(when=when, process=process)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False, capture_output=True, text=True, timeout=30, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("interrupted\n", "", [])

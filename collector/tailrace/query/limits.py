@@ -120,13 +120,17 @@ def go_apart(limits: Limits) -> str:
     sys.stdout.flush()
     sys.stderr.flush()
     lifeline, held = os.pipe()
+    # Block Ctrl-C: os.fork ignores a KeyboardInterrupt that is raised in one of its callbacks, such as that of logging.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     child = os.fork()
     if child == 0:
         os.close(held)
         confine(limits, lifeline)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return room
-    os.close(lifeline)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(lifeline)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     except BaseException:  # Kill the child if this wait is interrupted, usually by Ctrl-C.
         os.kill(child, signal.SIGKILL)
