@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from threading import Timer
 from typing import NamedTuple
 
 from tests.program import PROXIES
+from tests.system.collector import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +37,11 @@ On a line by itself, it stands for any number of lines.
 
 LONGEST_SECONDS = 600
 """Maximum time (seconds) of a block. Some download packages."""
+
+DEFAULT_PORTS = (7701, 7702)
+"""Ports at which a daemon without a configuration listens. If a daemon of somebody else listens there, it receives the
+events of the page.
+"""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -83,6 +90,19 @@ def matches(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        tcp.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # also after a connection was closed
+        try:
+            for each in (tcp, udp):
+                each.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 class Shell:
     """The shell of a reader.
 
@@ -94,6 +114,11 @@ class Shell:
         self._number = 0
         self._turn = (Path(tempfile.gettempdir()) / "tailrace-pages.lock").open("w")
         fcntl.flock(self._turn, fcntl.LOCK_EX)
+        if command == ("bash",):
+            until(
+                lambda: all(map(_is_free, DEFAULT_PORTS)),
+                f"free ports of 127.0.0.1: {DEFAULT_PORTS}",
+            )
         self._process = subprocess.Popen(
             [*command, "--norc", "-u"],
             cwd=cwd,
