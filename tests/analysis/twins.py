@@ -300,9 +300,16 @@ def killed(rng: random.Random, trace: Trace) -> bytes:
     return trace.data[: rng.randrange(len(trace.head) + 1, len(trace.data))]
 
 
+def blanked(rng: random.Random, trace: Trace) -> bytes:
+    """Lose the end to NULs, as after a power cut."""
+    size = rng.randrange(1, len(trace.data) - len(trace.head))
+    return trace.data[:-size] + bytes(size)
+
+
 def headless(rng: random.Random, trace: Trace) -> bytes:
-    """Lose the head and the first events."""
-    return joined(trace.units[rng.randrange(len(trace.units) // 2) :]) + trace.foot
+    """Lose the head and the first events, perhaps within a line."""
+    first, *rest = trace.units[rng.randrange(len(trace.units) // 2) :]
+    return first.data[rng.choice((0, rng.randrange(len(first.data)))) :] + joined(rest) + trace.foot
 
 
 def empty(_rng: random.Random, _trace: Trace) -> bytes:
@@ -320,9 +327,9 @@ def nothing(_rng: random.Random, trace: Trace) -> bytes:
 
 
 LOSSES = {
-    "heph": (cut, overwritten, torn), "dftracer": (cut, halved, killed, headless),
-    "jets": (cut, halved, killed), "ovni": (overwritten, killed, empty, unnamed),
-    "et3": (cut, halved, torn, unnamed),
+    "heph": (cut, overwritten, torn), "dftracer": (cut, halved, killed, headless, blanked),
+    "jets": (cut, halved, killed, blanked), "ovni": (overwritten, killed, empty, unnamed),
+    "et3": (cut, halved, torn, blanked, unnamed),
 }  # fmt: skip
 
 

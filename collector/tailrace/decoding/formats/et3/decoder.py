@@ -5,7 +5,8 @@ with names. A session is one file. The first record is the session record `trace
 they end with a clock or with a thread. Lines wait until the form is known: usually until the second entry or exit, or
 up to `limit` bytes.
 
-A last line without a newline is read if it is probably whole; otherwise it is `truncated`. NULs at the beginning of a
+A last line without a newline is read if it is probably whole; otherwise it is `truncated`, and the gap `no_end` states
+that further lines may be missing. NULs at the beginning of a
 line are malformed (`nul_bytes`): a log rotation emptied the file while the producer continued to write. The lines after
 the NULs are read as a trace whose beginning is missing."""
 
@@ -35,8 +36,9 @@ from tailrace.decoding.formats.et3.line import Line, read_line
 from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState, deaths_were_added
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX, EvictableStacks
 from tailrace.decoding.lines import BLOCK, Lines, LinesState, Piece, marks_before, split_lines
+from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, malformed, named, session_record
+from tailrace.model.record import Record, malformed, missing, named, session_record
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -144,6 +146,10 @@ class Et3Decoder:
 
     def end(self) -> list[Record]:
         records = self._stop(Lines.end)
+        if records and records[-1].flaw == "truncated":
+            # A trace has no end mark, but a torn line shows that the input was cut off: further lines may be missing.
+            at = records[-1].offset + records[-1].size
+            records.append(missing(at, Reason.TRUNCATED, 0, detail="no_end"))
         if self._events:
             self._events.settle(self._lines.state.offset, records, ended=True)
         return records
