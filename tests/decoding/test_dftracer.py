@@ -501,9 +501,12 @@ def test_which_files_are_traces(path: str, expected: bool) -> None:
         (b'{"traceEvents":[', False),
         (b'{"unit":"ms","traceEvents":[{"name":"read"', False),
         (b"OVNI", False),
+        (b'ame":"read","dur":3}\n{"id":1,"name":"read","cat":"POSIX","pid":7,"tid":7,', True),
+        (b'"traceEvents":[\n{"id":1,"name":"read","cat":"POSIX","pid":7,"tid":7,', False),
     ],
 )
 def test_a_trace_is_known_by_its_beginning(head: bytes, expected: bool) -> None:
+    """The first line may be the rest of a record."""
     assert FORMAT.files.recognises("/a.pfw", head) == expected
 
 

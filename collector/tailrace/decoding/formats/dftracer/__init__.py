@@ -43,9 +43,13 @@ def _recognises(path: str, head: bytes) -> bool:
     """Recognise a trace by its first bytes.
 
     A file with the name of a trace may be empty or contain only brackets so far. In any other file, the members of the
-    first record must have the tracer's order."""
+    first record must have the tracer's order. So must those of the second line, if the first one is the rest of a
+    record that was cut."""
     text = head.removeprefix(BYTE_ORDER_MARK)
-    return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
+    if (_BEGINNING if _is_trace(path) else _RECORD).match(text):
+        return True
+    first, _, rest = text.partition(b"\n")
+    return b'"traceEvents"' not in first and _RECORD.match(rest) is not None
 
 
 FORMAT = Format(
