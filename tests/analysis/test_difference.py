@@ -108,6 +108,8 @@ def test_a_group_is_new_or_gone_only_beside_a_complete_run():
     ):  # fmt: skip
         found = changes([of("gone", 1)], [of("new", 1)], "p95", lacks)
         assert {each.group[0]: each.verdict(0) for each in found} == {"new": new, "gone": gone}
+        words = [each.word for each in found]
+        assert words == ["cannot be told" if each == "undecided" else each for each in (new, gone)]
 
 
 @given(a=intervals, b=intervals, threshold=st.sampled_from([0.0, 0.1, 1.0]), data=st.data())

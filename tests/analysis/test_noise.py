@@ -174,4 +174,9 @@ def test_blocks_that_differ_show_more_noise_than_blocks_alike(share):
     assert (variance, freedom) == (pytest.approx(0, abs=1e-20), BLOCKS - 1)
     assert Histogram(different, logs).scatter(share)[0] > 1e-3
     assert Histogram(different, logs).scatter(share) == Histogram(different, logs).scatter(share)
-    assert Histogram(different[:5], logs).scatter(share) is None
+    assert Histogram(different[:5], logs).scatter(share) is Doubt.FEW
+    logs[0] = -math.inf  # Half of the blocks have only durations of 0
+    halves = np.tile(np.array([[40.0, 0, 0, 0], [0, 40, 0, 0]]), (BLOCKS // 2, 1))
+    assert Histogram(halves[[0] * BLOCKS], logs).scatter(share) is Doubt.NOISE
+    found = Histogram(halves, logs).scatter(share)
+    assert found is Doubt.NOISE if share == PERCENTILES["p50"] else math.isfinite(found[0])

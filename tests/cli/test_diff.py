@@ -57,7 +57,8 @@ def test_each_group_is_compared_and_each_run_says_what_it_lacks(before, slower):
 
 
 def test_a_run_that_lacks_events_leaves_undecided_what_they_may_change(before, after):
-    *_, groups, _, b = exact(before, after, "--figure", "count").decode().splitlines()
+    heading, *_, groups, _, b = exact(before, after, "--figure", "count").decode().splitlines()
+    assert " ".join(heading.split()) == "name unit verdict count a count b change"
     assert groups == "3 groups: 1 new, 2 undecided because of loss"
     assert b == f"B {after}: 2 events are missing (network 2)"
     (step, *_) = exact(before, after, "--figure", "min", "--json").splitlines()

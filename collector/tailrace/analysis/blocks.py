@@ -107,7 +107,10 @@ class MeasuredRun(NamedTuple):
             value, bounds = groups[key].value(self.figure), groups[key].bounds[self.figure]
             if groups[key].ended < fewest(share) or value is None or bounds is None:
                 continue
-            if (scatter := spans.scatter(share)) is not None:
+            scatter = spans.scatter(share)
+            if isinstance(scatter, Doubt):
+                found[key] = scatter
+            else:
                 found[key] = Evidence.of_one_run(value, bounds, *scatter) or Doubt.NOISE
         return found
 
@@ -127,20 +130,23 @@ class Histogram(NamedTuple):
     counts: Reals
     logs: Reals
 
-    def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
+    def scatter(self, share: Fraction | None) -> tuple[float, float] | Doubt:
         """Return the variance of the logarithm of a figure among random draws of blocks, and its degrees of freedom.
-        The figure is the percentile `share` (a fraction), or the mean if `share` is None. Return None if fewer than
-        `FEWEST_BLOCKS` blocks have spans."""
+        The figure is the percentile `share` (a fraction), or the mean if `share` is None. Return `Doubt.FEW` if fewer
+        than `FEWEST_BLOCKS` blocks have spans, and `Doubt.NOISE` if the figure of a draw is 0."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:
-            return None
+            return Doubt.FEW
         random = np.random.default_rng(SEED)
         drawn = random.multinomial(count, [1 / count] * count, size=DRAWS) @ blocks
         if share is None:
-            logs = np.log(drawn @ np.exp(self.logs)) - np.log(drawn.sum(axis=1))
+            with np.errstate(divide="ignore"):
+                logs = np.log(drawn @ np.exp(self.logs)) - np.log(drawn.sum(axis=1))
         else:
             logs = self._quantiles(drawn, float(share))
+        if not np.isfinite(logs).all():
+            return Doubt.NOISE
         of_block = float(logs.var(ddof=1)) * count * count / (count - 1)
         return of_block * LASTING, count - 1.0
 

@@ -196,13 +196,13 @@ class FigureChange(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the change of the figure as text: percentages, `new`, `gone`, or `unknown`."""
+        """Return the change of the figure as text: percentages, `new`, `gone`, `unknown`, or `cannot be told`."""
         growths = self.growths
         if growths is not None:
             return growths.words
-        if self.elsewhere or not (self.before is None or self.after is None):
-            return ChangeVerdict.UNKNOWN
-        return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
+        # Without durations in both runs, no verdict depends on the threshold.
+        verdict = self.verdict(0)
+        return ANY_GROWTH.words if verdict is ChangeVerdict.UNDECIDED else verdict
 
     def verdict(self, threshold: float) -> ChangeVerdict:
         """Return how the figure differs between the runs. A change up to `threshold` (0.1 is 10 percent) is `same`."""

@@ -500,7 +500,8 @@ class DiffReport(NamedTuple):
 
     @property
     def _numbers(self) -> list[str]:
-        return ["count a", "count b", f"{self.figure} a", f"{self.figure} b", "change"]
+        counts = [] if self.figure == "count" else ["count a", "count b"]
+        return [*counts, f"{self.figure} a", f"{self.figure} b", "change"]
 
     @property
     def _rows(self) -> list[tuple[str | int | None, ...]]:
@@ -512,7 +513,8 @@ class DiffReport(NamedTuple):
             verdict = self.verdict(each) if doubt is None else f"{self.verdict(each)}: {doubt}"
             sides = (each.before, each.after)
             figures = (side and interval_words(side)[self.figure] for side in sides)
-            rows.append((*each.group, each.unit, verdict, *_counts(each), *figures, each.word))
+            counts = () if self.figure == "count" else _counts(each)
+            rows.append((*each.group, each.unit, verdict, *counts, *figures, each.word))
         return rows
 
     def _missing(self) -> list[str]:
