@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -76,30 +77,42 @@ def test_what_cannot_be_told_is_not_complete(runs):
     (runs / "torn.pfw").write_bytes(b"\n".join(trace(*LINES).split(b"\n")[:-2]) + b"\n")
     (runs / "notes.txt").write_text("what I did today\n")
     (runs / "empty.pfw").write_bytes(b"")
-    said = verdict(runs / "torn.pfw", runs / "notes.txt", runs / "empty.pfw", code=3)
-    torn, *others = said.splitlines()[:3]
+    (runs / "cut.pfw.gz").write_bytes(gzip.compress(trace(*LINES))[:12])
+    (runs / "wide.pfw").write_text("[", encoding="utf-16")
+    names = ("torn.pfw", "notes.txt", "empty.pfw", "cut.pfw.gz", "wide.pfw")
+    said = verdict(*(runs / name for name in names), code=3)
+    torn, *others = said.splitlines()[:5]
     assert torn.startswith(f"{runs / 'torn.pfw'}: cannot be told, because the end is missing")
     assert sorted(others) == [
+        f"{runs / 'cut.pfw.gz'}: cannot be told, because it is compressed data that ends before the first byte of content",
         f"{runs / 'empty.pfw'}: cannot be told, because it is empty",
         f"{runs / 'notes.txt'}: cannot be told, because it is not a trace of any known format",
+        f"{runs / 'wide.pfw'}: cannot be told, because it is text in UTF-16 or UTF-32; write it in UTF-8, for example with iconv",
     ]
 
 
 def test_a_trace_that_would_not_show_each_loss_is_not_complete(runs):
-    """Releases of DFTracer up to 2.0.2 number other records, too, and an aggregate takes the numbers of its calls."""
+    """Releases of DFTracer up to 2.0.2 number other records, too, and an aggregate takes the numbers of its calls. A
+    record of JETS may have no end, so only a footer that counts ends shows that none is lost."""
     for name in ("v200_py_brackets", "v203_agg_phC", "v220_service_counters", "v210_py_brackets"):
         shutil.copy(VECTORS / f"dftracer/traces/{name}.pfw.gz", runs)
     header = '{"type":"header","version":"2.0","metadata":{}}'
     record = '{"clk":2,"type":"record","name":"add","record_type":"x","id":1,"parent_id":null,"description":"","data":{}}'
+    end = '{"clk":3,"type":"record_end","record_id":1}\n'
     totals = '"total_records":1,"total_events":0,"total_annotations":0'
-    for name, words in {"none": "", "one": ',"total_records":1', "all": f",{totals}"}.items():
-        (runs / f"{name}.jets").write_text(f'{header}\n{record}\n{{"type":"footer"{words}}}\n')
+    for name, ended, words in (
+        ("none", end, ""), ("one", end, ',"total_records":1'), ("all", end, f",{totals}"),
+        ("open", "", f",{totals}"), ("open_counted", "", f',{totals},"total_record_ends":0'),
+    ):  # fmt: skip
+        (runs / f"{name}.jets").write_text(
+            f'{header}\n{record}\n{ended}{{"type":"footer"{words}}}\n'
+        )
     found = json.loads(verdict("--json", runs))["traces"]
     assert {Path(each["path"]).name for each in found if each["verdict"] == "complete"} == {
-        "all.jets", "v210_py_brackets.pfw.gz",
+        "all.jets", "open_counted.jets", "v210_py_brackets.pfw.gz",
     }  # fmt: skip
     assert {each["verdict"] for each in found} == {"complete", "no_known_loss"}
-    assert len(found) == 7
+    assert len(found) == 9
 
 
 def test_no_trace_at_all_is_not_complete(runs):

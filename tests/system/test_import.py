@@ -520,11 +520,13 @@ def test_a_trace_without_a_byte_is_named(tmp_path):
     runs.mkdir()
     (runs / "a.jets").write_bytes(jets(2))
     (runs / "job.err").touch()
-    assert f"1 file is empty:\n  {runs}/job.err" in do(store, "--max-loss", 0, runs)
+    assert f"1 file has no content:\n  {runs}/job.err" in do(store, "--max-loss", 0, runs)
     (runs / "b.jets").touch()
     (runs / "c.jets.gz").write_bytes(gzip.compress(b""))
     said = do(store, "--max-loss", 0, runs, code=4)
-    assert f"3 files are empty:\n  {runs}/b.jets\n  {runs}/c.jets.gz\n  {runs}/job.err" in said
+    assert (
+        f"3 files have no content:\n  {runs}/b.jets\n  {runs}/c.jets.gz\n  {runs}/job.err" in said
+    )
     do(store, runs)
     (runs / "c.jets.gz").write_bytes(gzip.compress(jets(2))[:14])  # no content can be seen yet
     assert f"  {runs}/c.jets.gz\n" in do(store, "--format", "jets", runs)

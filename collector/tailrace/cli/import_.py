@@ -182,7 +182,7 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
             "is a link out of the directory, and is not followed; give it by name",
             "are links out of the directory, and are not followed; give them by name",
         ),
-        "empty": ("is empty", "are empty"),
+        "empty": ("has no content", "have no content"),
         "other_format": (
             f"is left out: its content is not of {format_}; {this} it all the same",
             f"are left out: their contents are not of {format_}; {these} them all the same",

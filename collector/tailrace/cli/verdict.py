@@ -73,19 +73,22 @@ FROM (
     try_cast(attributes ->> '$.id' AS BIGINT) AS number
   FROM events
   WHERE format IN ('dftracer', 'jets')
-)
-GROUP BY source, session, format
+) LEFT JOIN (
+  SELECT source, session, bool_or(open) AS has_open FROM spans GROUP BY ALL
+) USING (source, session)
+GROUP BY source, session, format, has_open
 HAVING CASE format
   WHEN 'dftracer' THEN count(number) = count(DISTINCT number) AND count(number) = max(number) - min(number) + 1
     AND count(number) FILTER (is_fact AND name = 'start') = 1 AND count(number) FILTER (is_fact AND name = 'end') = 1
   WHEN 'jets' THEN bool_or(is_fact AND name = 'footer' AND json_exists(attributes, '$.totals.total_records')
-    AND json_exists(attributes, '$.totals.total_events') AND json_exists(attributes, '$.totals.total_annotations'))
+    AND json_exists(attributes, '$.totals.total_events') AND json_exists(attributes, '$.totals.total_annotations')
+    AND (has_open IS NOT TRUE OR json_exists(attributes, '$.totals.total_record_ends')))
 END
 """
 """SQL that selects the sessions whose traces would show every loss of an event.
 
 In a session of DFTracer, each event number from the begin of the run to its end must occur once. In a session of JETS,
-a footer must have the totals of all kinds of lines."""
+a footer must have the totals of all kinds of lines. It need not count the ends if each record has one."""
 
 
 class Verdict(NamedTuple):
@@ -253,7 +256,7 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
         lost_names = sum(names[part.source, part.session] for part in parts)
         reasons = {why for part in parts for why in unknown.get((part.source, part.session), ())}
         events = sum(part.events for part in parts)
-        if not events:
+        if not events and not (reasons or +missing or lost_names):
             reasons.add("it has no event")
         verdict = Verdict(
             path, parts[0].format, events, dict(+missing), lost_names, tuple(sorted(reasons)),
@@ -266,14 +269,14 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
 def _left_out(file: LeftOut) -> Verdict:
     words: dict[Why | str, str] = {
         "outside": "it is a link out of the directory",
-        "empty": "it is empty",
+        "empty": f"it is {file.content}" if file.content else "it is empty",
         "absent": "it does not exist, although a link or a document names it",
         "unreadable": "the operating system refuses to read it",
         "special": "it is a pipe, a socket or a device",
         "gone": "it was gone before it could be read",
         "changed": "it was emptied or replaced before it could be read; repeat the command",
         "other_format": f"its content is of {file.content}",
-        "foreign": file.content or "its content is of another type",
+        "foreign": f"it is {file.content}" if file.content else "its content is of another type",
     }
     why = words.get(file.why, "it is not a trace of any known format")
     return Verdict(file.path, file.format, 0, {}, 0, (why,))

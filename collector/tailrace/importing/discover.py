@@ -37,7 +37,7 @@ class Why(StrEnum):
     OUTSIDE = "outside"
     """The file is a symbolic link that leads out of the directory that the user gave."""
     EMPTY = "empty"
-    """The file has no content."""
+    """The file has no content, or it is a compressed file that was cut off before its content."""
     GONE = "gone"
     """The file disappeared before it could be read."""
     CHANGED = "changed"
@@ -56,12 +56,15 @@ class Why(StrEnum):
     """The file has a known type that no decoder reads, such as an archive."""
 
 
+CUT_OFF = "compressed data that ends before the first byte of content"
+
+
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that an import leaves out.
 
     `of` is the path of another file that has this file's content, and that this import or an earlier one reads; "" if there
-    is none. If the file has a known type that no decoder reads, `content` describes this type in words; if the content is
-    of another format, `content` names the format."""
+    is none. If the file has a known type that no decoder reads, or was cut off before its content, `content` describes this in
+    words; if the content is of another format, `content` names the format."""
 
     path: str
     why: Why

@@ -17,7 +17,7 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.figures import Status
 from tailrace.filesystem import spelled
 from tailrace.importing.choosing import Choice
-from tailrace.importing.discover import LeftOut, Why, shows_nothing
+from tailrace.importing.discover import CUT_OFF, LeftOut, Why, is_empty, shows_nothing
 from tailrace.importing.readings import Reading, finished, root
 from tailrace.query.completeness import MISSING, missing_names
 from tailrace.query.engine import Engine
@@ -162,14 +162,16 @@ def _missed(choice: Choice, files: list[SessionSummary]) -> list[LeftOut]:
     """Return the files that were chosen for reading but have no session in the table."""
     read = {file.path for file in files}
     return [
-        LeftOut(path=path, why=_hindrance(taken.path))
+        _left_out(taken.path, path)
         for taken in choice.taken
         if (path := spelled(taken.path)) not in read
     ]
 
 
-def _hindrance(file: str) -> Why:
-    """Return the reason why nothing was read from a file that had content when it was chosen."""
+def _left_out(file: str, path: str) -> LeftOut:
+    """Return why nothing was read from a file that had content when it was chosen. `path` is its spelled path."""
+    if is_empty(file):
+        return LeftOut(path=path, why=Why.EMPTY)
     if shows_nothing(file):
-        return Why.EMPTY
-    return Why.CHANGED if Path(file).exists() else Why.GONE
+        return LeftOut(path=path, why=Why.EMPTY, content=CUT_OFF)
+    return LeftOut(path=path, why=Why.CHANGED if Path(file).exists() else Why.GONE)
