@@ -109,9 +109,14 @@ def test_a_jets_record_that_was_lost_is_one_unresolved_record_and_its_orphans_ar
     ] * 2
 
 
-def test_a_jets_record_of_which_only_the_id_is_readable_is_missing_once():
+@pytest.mark.parametrize(
+    ("was", "damaged"),
+    [(b'"clk":', b'"clk":0.5,"was":'), (b'"name":', b'"na\0e":'), (b"}", b"")],
+    ids=["bad_clk", "bad_json", "cut"],
+)
+def test_a_jets_record_of_which_only_the_id_is_readable_is_missing_once(was, damaged):
     lines = JETS.split(b"\n")
-    lines[2] = lines[2].replace(b'"clk":', b'"clk":0.5,"was":')
+    lines[2] = lines[2].replace(was, damaged)
     log = Log()
     session = log.open("jets")
     log.data(session, b"\n".join(lines))

@@ -5,7 +5,7 @@
   spots").
 - Each line is stored at most once, except for copies that the collector cannot recognise (see `copies`).
 - Each record to which a stored line refers is either stored or one gap (`unresolved`), and there are no other such
-  gaps. If a session states that it evicted some references, it may keep this number of gaps for records that arrived,
+  gaps. A line that cannot be read may show the id of its record, which then has no such gap. If a session states that it evicted some references, it may keep this number of gaps for records that arrived,
   and for records that it names twice. Below the highest id that it knew then, it may miss no record.
 - If the totals are stored, all gaps together are exactly the lines that are not stored. A line that cannot be read may
   be one of these, or none, so the sum may differ by the number of such lines. A copy that the collector cannot
@@ -103,10 +103,11 @@ class Run:
         said = self._unresolved.total()
         false, unsaid = said - len(named & lacking), lacking - named
         demand(false <= self._forgotten, "another reference", about_ids)
-        demand(max(unsaid, default=0) <= self._joined, "another reference", about_ids)
+        unreadable = self._gaps["malformed"] + self._gaps["truncated"]
+        unsaid = {record for record in unsaid if record > self._joined}
+        demand(len(unsaid) <= unreadable, "another reference", about_ids)
         most = 1 + self._forgotten
         none("in two gaps", [r for r, times in self._unresolved.items() if not 0 <= times <= most])
-        unreadable = self._gaps["malformed"] + self._gaps["truncated"]
         missing = sum(self._gaps.values())
         about = (self._of, dict(self._gaps))
         if _has(self._rows, "footer"):

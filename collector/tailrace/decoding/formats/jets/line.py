@@ -51,6 +51,12 @@ TOTALS = {
 
 Fields = dict[str, Field]
 
+_RECORD_ID = re.compile(
+    rb"""[^{}]*+\{(?>[^{}]*?"type"\s*:\s*"record")(?>[^{}]*?"id"\s*:)\s*([0-9]{1,18})\s*[,}]"""
+)
+"""The id of a record in a line that is no JSON object. No brace may stand between the line's first brace and the id, so
+that the id is not one in the record's data."""
+
 
 class _MalformedError(Exception):
     """Signals that a line is unreadable. The argument is the reason."""
@@ -76,14 +82,15 @@ def read_line(offset: int, line: bytes) -> Record:
     marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line.removeprefix(BYTE_ORDER_MARK))
     if isinstance(found, str):
-        return malformed(offset, line, found)
+        shown = _RECORD_ID.match(line)
+        # Lines that refer to the record are not orphans if its id is readable.
+        return malformed(offset, line, found)._replace(id=shown and int(shown[1]))
     fields = {field.key: field for field in found}
     try:
         reading = _READERS.get(_string(fields, "type"), _read_other)(fields)
     except _MalformedError as refused:
         lost = None
         if "type" in fields and fields["type"].value == "record" and "id" in fields:
-            # Lines that refer to the record are not orphans if its id is readable.
             with suppress(_MalformedError):
                 lost = _id(fields, "id", set())
         return malformed(offset, line, str(refused))._replace(id=lost)
