@@ -16,7 +16,7 @@ import pytest
 
 from tests import program
 from tests.cli.command import ENVIRONMENT
-from tests.decoding import dftracer_lines
+from tests.decoding import dftracer_lines, ovni_bytes
 from tests.program import COMMAND
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -217,6 +217,16 @@ def test_a_lost_thread_of_a_run_has_a_line(runs, content):
     lines = verdict(runs, code=3).splitlines()
     (lost,) = [line for line in lines if "thread.2" in line]
     assert lost.startswith(f"{place / 'stream.obs'}: cannot be told, because ")
+
+
+def test_a_stream_of_ovni_outside_of_its_directories_has_a_line_of_its_own(runs):
+    files = [runs / "a.obs", runs / "b.what"]
+    for clock, file in enumerate(files, 10):
+        file.write_bytes(ovni_bytes.HEADER + ovni_bytes.starts(clock) + ovni_bytes.ends(20))
+    found = json.loads(verdict("--json", runs))["traces"]
+    assert {each["path"]: each["verdict"] for each in found} == dict.fromkeys(
+        map(str, files), "no_known_loss"
+    )
 
 
 @pytest.mark.parametrize(

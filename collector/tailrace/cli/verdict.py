@@ -6,6 +6,7 @@ configuration file of the user changes the result.
 
 from __future__ import annotations
 
+import posixpath
 import signal
 import sys
 from collections import Counter
@@ -247,6 +248,8 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
     whole: dict[str, list[SessionSummary]] = {}
     for each in sessions:
         run = runs.get((each.source, each.session)) if each.format == "ovni" else None
+        # A file outside of the directories of a run is a run of its own.
+        run = None if run == posixpath.dirname(each.path) else run
         whole.setdefault(run or each.path, []).append(each)
     found: dict[str, Verdict] = {}
     for path, parts in whole.items():
