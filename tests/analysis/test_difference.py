@@ -82,6 +82,8 @@ def test_a_threshold_is_exceeded_by_more_and_never_by_what_is_unknown():
     ("a", "b", "word", "verdict"),
     [
         ((100, 100), (120, 130), "+20.0% to +30.0%", ChangeVerdict.GREW),
+        ((10**6, 10**6), (1_200_001, 1_200_002), "+20.0%", ChangeVerdict.GREW),
+        ((10**6, 10**6), (999_999, 1_000_001), "+0.0%", ChangeVerdict.SAME),
         ((100, 110), (120, 130), "+9.1% to +30.0%", ChangeVerdict.UNDECIDED),
         ((100, 105), (98, 104), "-6.7% to +4.0%", ChangeVerdict.SAME),
         ((100, 120), (80, 89), "-33.3% to -11.0%", ChangeVerdict.SHRANK),

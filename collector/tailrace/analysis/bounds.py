@@ -31,15 +31,21 @@ class Interval(NamedTuple):
     def words(self, spell: Callable[[int], str]) -> str:
         """Return the interval as text, for example `at least …` or `cannot be told`. `spell` converts a value to
         text."""
-        if self.high is None:
-            return f"at least {spell(self.low)}" if self.low else "cannot be told"
-        low, high = spell(self.low or 0), spell(self.high)
-        if low == high and self.low is not None:
-            return high
-        if not self.low:
-            return f"at most {high}"
-        value, space, unit = low.partition(" ")
-        return f"{value if high.endswith(f' {unit}') and space else low}–{high}"  # noqa: RUF001 - a range
+        low = spell(self.low) if self.low or self.is_point else None  # type: ignore[arg-type] # a point has a value
+        high = None if self.high is None else spell(self.high)
+        value, space, unit = (low or "").partition(" ")
+        short = space and high is not None and high.endswith(f" {unit}")
+        return range_words(low, high, f"{value if short else low}–{high}")  # noqa: RUF001 - a range
+
+
+def range_words(low: str | None, high: str | None, both: str) -> str:
+    """Return a range between two figures as text. Write one figure if both are equal as written; otherwise, `both` is
+    the text of the whole range. None stands for no bound."""
+    if high is None:
+        return "cannot be told" if low is None else f"at least {low}"
+    if low is None:
+        return f"at most {high}"
+    return high if low == high else both
 
 
 UNBOUNDED = Interval(None, None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.analysis.bounds import Interval
+from tailrace.analysis.bounds import Interval, range_words
 from tailrace.analysis.losses import Losses
 from tailrace.analysis.statistics import GroupKey, GroupValues, SpanStatistics
 
@@ -90,13 +90,10 @@ class GrowthInterval(NamedTuple):
     @property
     def words(self) -> str:
         """Return the interval as text, such as `+20.0%`, `+3.1% to +8.0%` or `cannot be told`."""
-        low = None if self.low is None or self.low <= -1 else f"{self.low:+.1%}"
-        if self.high is None:
-            return "cannot be told" if low is None else f"at least {low}"
-        high = f"{self.high:+.1%}"
-        if self.low == self.high:
-            return high
-        return f"at most {high}" if low is None else f"{low} to {high}"
+        # The `z` turns -0.0%, a rounded decrease, into +0.0%.
+        low = None if self.low is None or self.low <= -1 else f"{self.low:+z.1%}"
+        high = None if self.high is None else f"{self.high:+z.1%}"
+        return range_words(low, high, f"{low} to {high}")
 
     @property
     def width(self) -> float:
