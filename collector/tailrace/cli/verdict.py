@@ -26,7 +26,7 @@ from tailrace.cli.options import json_option
 from tailrace.cli.output.ledger import progress_bar
 from tailrace.config.load import Loaded, load
 from tailrace.configuration import transports
-from tailrace.model.gap import Reason
+from tailrace.model.gap import BECAUSE, Reason
 from tailrace.query.completeness import MISSING, Window, completeness
 from tailrace.terminal import printable
 from tailrace.units import counted
@@ -42,20 +42,6 @@ NAMES = 10
 """Number of names of spans whose figures are printed. The most frequent names are chosen."""
 
 SHOWN = ("count", "p50", "p95", "max")
-
-BECAUSE = {
-    Reason.NETWORK: "numbers or totals have holes",
-    Reason.KERNEL: "the kernel dropped datagrams",
-    Reason.SENDER: "the client discarded events",
-    Reason.ELSEWHERE: "another collector has the events",
-    Reason.SHED: "a limit was exceeded",
-    Reason.MALFORMED: "bytes cannot be read",
-    Reason.TRUNCATED: "the end is missing",
-    Reason.UNRESOLVED: "names, methods or parents are referred to but are not in the files",
-    Reason.LATE_JOIN: "the beginning may be missing",
-    Reason.UNCOUNTED: "there are too many streams to follow",
-    Reason.DAMAGED: "the store is damaged",
-}
 
 BLIND = {
     "heph": "the end of a stream may be missing, which Heph does not show",

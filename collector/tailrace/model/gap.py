@@ -25,6 +25,21 @@ class Reason(StrEnum):
     DAMAGED = "damaged"  # the events were in the table, in a data file that is damaged
 
 
+BECAUSE = {
+    Reason.NETWORK: "numbers or totals have holes",
+    Reason.KERNEL: "the kernel dropped datagrams",
+    Reason.SENDER: "the client discarded events",
+    Reason.ELSEWHERE: "another collector has the events",
+    Reason.SHED: "a limit was exceeded",
+    Reason.MALFORMED: "bytes cannot be read",
+    Reason.TRUNCATED: "the end is missing",
+    Reason.UNRESOLVED: "names, methods or parents are referred to but are not in the files",
+    Reason.LATE_JOIN: "the beginning may be missing",
+    Reason.UNCOUNTED: "there are too many streams to follow",
+    Reason.DAMAGED: "the store is damaged",
+}
+"""For each reason, a phrase for users that follows "because"."""
+
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
 """Reasons of gaps that the ingest finds: all except `DAMAGED`. A daemon finds gaps with this reason when it starts or
 cleans up the table."""

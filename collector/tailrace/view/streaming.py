@@ -31,6 +31,7 @@ from tailrace.query.limits import Limits, make_room
 from tailrace.query.live import ask
 from tailrace.query.patience import Patience
 from tailrace.query.table import TableReader
+from tailrace.store.layout import DataFile
 from tailrace.view.answers import from_attributes
 from tailrace.view.leases import ServedStore, SnapshotLease
 from tailrace.view.questions import OfExport
@@ -164,10 +165,10 @@ class LiveWatch:
     def _message(self) -> bytes:
         """Read the table once, ask each collector once, and return the message for the open pages. If an error occurs,
         the message reports the error."""
-        version = rows = 0
+        version, files = 0, []
         unasked = ""
         try:
-            version, rows = self._look_at_table()
+            version, files = self._look_at_table()
         except TailraceError as error:
             self._table = None
             unasked = str(error)
@@ -183,7 +184,9 @@ class LiveWatch:
         news = News(
             number=self._number,
             version=version,
-            rows=rows,
+            rows=sum(file.rows for file in files),
+            files=len(files),
+            file_bytes=sum(file.size for file in files),
             preparing=None if progress.rows == progress.of else progress,
             collectors=[_health(name, status) for name, status in self._statuses.items()],
             unasked=unasked or self._unasked,
@@ -191,16 +194,17 @@ class LiveWatch:
         )
         return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
 
-    def _look_at_table(self) -> tuple[int, int]:
+    def _look_at_table(self) -> tuple[int, list[DataFile]]:
+        """Return the version of the table, and its data files."""
         if self._table is None:
             self._table = TableReader(self._store.store, self._store.options)
             newer = True
         else:
             newer = self._table.refresh()
-        rows = sum(file.rows for file in self._table.files())
+        files = self._table.files()
         if newer:
-            self._store.note_rows(rows)
-        return self._table.version(), rows
+            self._store.note_rows(sum(file.rows for file in files))
+        return self._table.version(), files
 
 
 def _health(name: str, status: CollectorStatus) -> CollectorHealth:

@@ -331,6 +331,8 @@ class News(msgspec.Struct, kw_only=True):
     number: int
     version: int
     rows: int
+    files: int
+    file_bytes: int
     preparing: RollupProgress | None
     collectors: list[CollectorHealth]
     unasked: str
@@ -351,13 +353,15 @@ class SourceFacts(msgspec.Struct, kw_only=True):
 
 
 class MissingFacts(msgspec.Struct, kw_only=True):
-    """Events of one source that are missing for one reason. `unknown` counts gaps of unknown size."""
+    """Events of one source that are missing for one reason, which `because` explains to users. `unknown` counts gaps of
+    unknown size."""
 
     source: str
     reason: str
     missing: int
     unknown: int
     streams: int
+    because: str
 
 
 class OverviewAnswer(WholeAnswer, kw_only=True):

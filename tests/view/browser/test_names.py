@@ -483,7 +483,7 @@ def test_a_comparison_lists_new_and_gone_names_first_and_judges_noise(page_of):
     page.until_text("section[aria-label=Differences]", "Noise is not judged")
     page.until_text(".grid", "grew")
     assert [verdict for verdict, _ in verdicts(page)] == ["new", "gone", "grew"]
-    page.page.get_by_label("ignore noise").uncheck()
+    page.page.get_by_label("assume no noise").uncheck()
     page.page.get_by_role("button", name="Compare", exact=True).click()
     page.until_text(".grid", "undecided: few spans")
     page.until_text(

@@ -21,7 +21,8 @@ def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
     page = open_page(runs_viewer)
     page.until_text(".verdict h1", f"{LOST} events are missing")
     assert page.page.locator(".verdict[data-state=lacking]").count() == 1
-    page.until_text(".losses", "tcp")
+    page.until_text(".losses", "the client discarded events")
+    page.until_text(".head", " in 1 file")
     page.until_text(".grid", "tcp")
 
 
@@ -98,18 +99,23 @@ def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, 
     page = open_page(viewer, "#/statistics?by=session&session=aa")
     page.until_text(".grid", "1 ms")
     assert not page.page.locator(".grid td[data-loss]").count()
-    assert "cannot be told" not in page.text(".grid")
+    assert "unknown" not in page.text(".grid")
     page.go("/statistics?by=session&session=ab")
-    page.until_text(".grid", "at least")
+    page.until_text(".grid", "≥")
     page.until(lambda: "reading …" not in page.text(".grid"), "the self times")
     cells = [
         text.replace("\N{EN DASH}", "...")
         for text in page.page.locator(".grid td").all_inner_texts()
     ]
     assert cells[1:] == [
-        "20...22", "0", "at least 21 ms", "cannot be told", "at most 100 µs", "900 µs...1.1 ms", "1.8...2 ms",
-        "at least 1.9 ms", "at least 2 ms", "at least 2 ms",
+        "20...22", "0", "≥ 21 ms", "unknown", "≤ 100 µs", "900 µs...1.1 ms", "1.8...2 ms",
+        "≥ 1.9 ms", "≥ 2 ms", "≥ 2 ms",
     ]  # fmt: skip
+    titles = [
+        cell.get_attribute("title") for cell in page.page.locator(".grid td").all() if "≥" in cell.inner_text()
+    ]  # fmt: skip
+    assert titles[0] == "at least 21 ms, because spans are missing"
+    page.until_text("section[aria-label='By group']", "≥ and ≤ are bounds")
 
 
 def test_durations_show_where_events_are_missing(viewer_of, open_page, tmp_path):
@@ -149,9 +155,44 @@ def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
         runs_viewer,
         f"#/compare?a={quote(f'0:{one}')}&b={quote(f'0:{other}')}&figure=p50&threshold=10",
     )
-    page.until_text("section[aria-label=Differences] h2", "most of all solve")
+    headline = "section[aria-label=Differences] h2"
+    page.until_text(headline, "1 name got slower: solve (+195.0%); 1 undecided: checkpoint")
     page.until_text(".grid", "grew")
     assert "B: 5 missing" in page.text("section[aria-label=Differences] header")
+    page.become("light", (1200, 620))
+    bottom = page.page.locator(".grid td", has_text="undecided").bounding_box()
+    assert bottom["y"] + bottom["height"] <= 620, "all verdicts are in sight"
+
+
+def test_times_are_picked_or_typed_to_the_nanosecond(open_page, runs_viewer):
+    one, other = runs(runs_viewer)
+    page = open_page(
+        runs_viewer,
+        f"#/compare?a={quote('0:' + one['session'])}&b={quote('0:' + other['session'])}&figure=count",
+    )
+    page.until_text(".grid", "solve")
+    choices = page.page.get_by_label("Session", exact=True).first.locator("option").all_inner_texts()
+    assert len(set(choices)) == len(choices)
+    assert all(len(re.findall(r":\d\d:\d\d", each)) == 1 for each in choices[1:])
+    begins = int(one["begins"])
+    calendar = page.page.locator("input[type=datetime-local]").first
+    assert calendar.get_attribute("min") == page.page.evaluate(
+        "ms => new Date(ms).toISOString().slice(0, 23)", begins // 1_000_000
+    )
+    field = page.page.get_by_label("From (UTC)").first
+    field.fill("2026-02-31 00:00")
+    page.page.get_by_role("button", name="Compare").click()
+    assert not page.page.evaluate("document.querySelector('input:invalid') === null")
+    calendar.evaluate(
+        "each => { each.value = each.max; each.dispatchEvent(new Event('change')); }"
+    )
+    page.page.get_by_role("button", name="Compare").click()
+    last = (int(one["ends"]) // 1_000_000 + 1) * 1_000_000
+    page.until(lambda: f"{last}-" in page.hash, "the picked time in the address")
+    field.fill(str(begins + 1))
+    page.page.get_by_role("button", name="Compare").click()
+    page.until(lambda: f"{begins + 1}-" in page.hash, "the nanoseconds in the address")
+    page.until(lambda: field.input_value().endswith(f"{(begins + 1) % 10**9:09}"), "the time")
 
 
 def test_sql_answers_and_refuses(open_page, runs_viewer):

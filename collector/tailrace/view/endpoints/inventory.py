@@ -14,6 +14,7 @@ from tailrace.analysis.statistics import FIGURES
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import UnknownError
 from tailrace.export import WRITERS
+from tailrace.model.gap import BECAUSE
 from tailrace.query.completeness import EVERYTHING, MISSING, Scope
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, all_of
@@ -98,7 +99,10 @@ def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any
 def overview(lease: SnapshotLease, _: OfNothing) -> wire.OverviewAnswer:
     snapshot = lease.snapshot()
     engine = snapshot.engine
-    lost = [from_row(wire.MissingFacts, row) for row in engine.rows(_MISSING)]
+    lost = [
+        from_row(wire.MissingFacts, (*row, BECAUSE.get(row[1], row[1])))
+        for row in engine.rows(_MISSING)
+    ]
     by_source: dict[str, list[wire.MissingFacts]] = {}
     for each in lost:
         by_source.setdefault(each.source, []).append(each)

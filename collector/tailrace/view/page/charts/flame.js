@@ -1,7 +1,7 @@
 // A flame graph: whose time it is, callers above callees; a click shows one of them over the whole width.
 
 import { colours, font, spanColour } from "../parts/theme.js";
-import { count, cut, fit, length, share } from "../parts/text.js";
+import { cut, fit, length, plural, share } from "../parts/text.js";
 import { Surface } from "./surface.js";
 
 const ROW = 21;
@@ -70,7 +70,7 @@ export class Flame {
   _describe(node) {
     if (!node) return null;
     const part = share(node.total / (this._root.total || 1));
-    return `${cut(node.name, 120)}: ${length(Math.round(node.total), node.unit)} (${part}), itself ${length(Math.round(node.self), node.unit)}, ${count(node.count)} spans`;
+    return `${cut(node.name, 120)}: ${length(Math.round(node.total), node.unit)} (${part}), itself ${length(Math.round(node.self), node.unit)}, ${plural(node.count, "span")}`;
   }
 
   _focus(node) {

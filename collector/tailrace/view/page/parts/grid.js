@@ -29,6 +29,7 @@ export class Grid {
     this._problem = h("div");
     this.element = h("div", {}, this._problem, this._frame = h("div", { class: "grid", data: { empty } }, this._table));
     this._table.addStyleListener(() => this._style());
+    this._table.addEventListener("scroll", () => this._edge());
     this._table.addEventListener("click", (event) => this._click(event));
     this._table.addEventListener("keydown", (event) => this._key(event));
     this._listen();
@@ -103,6 +104,7 @@ export class Grid {
   }
 
   _style() {
+    this._edge();
     for (const cell of this._table.querySelectorAll("th, td")) {
       const meta = this._table.getMeta(cell);
       const column = meta?.x === undefined ? undefined : this.columns[meta.x];
@@ -122,6 +124,12 @@ export class Grid {
       const text = cell.textContent.length > 30 ? cell.textContent : "";
       cell.title = row !== undefined && column.title ? column.title(row) : text;
     }
+  }
+
+  /** Mark whether columns lie behind the right edge: the scroll bars of many systems are drawn only while one scrolls. */
+  _edge() {
+    const { scrollLeft, clientWidth, scrollWidth } = this._table;
+    toggle(this._frame, "more", scrollLeft + clientWidth < scrollWidth - 1);
   }
 
   _click(event) {

@@ -50,7 +50,7 @@ export function duration(nanoseconds, significant = 4) {
 /** Return a length of time in a unit of `ns` or `ticks`. */
 export function length(value, unit) {
   if (value === null || value === undefined) return NONE;
-  return unit === "ns" ? duration(value) : `${count(value)} ticks`;
+  return unit === "ns" ? duration(value) : plural(value, "tick");
 }
 
 /** Return whether lost spans leave a figure more than one value. */
@@ -58,22 +58,28 @@ export function isWide(bounds) {
   return Boolean(bounds) && (bounds.low === null || bounds.low !== bounds.high);
 }
 
-/** Return a figure as text: the interval in which it lies where spans are missing, else its value. */
+const SIGNS = { least: "≥", most: "≤", none: "unknown" };
+const WORDS = { least: "at least", most: "at most", none: "cannot be told" };
+
+/** Return a figure as text: the interval in which it lies where spans are missing (`≥ …`, `≤ …`, two values or
+ * `unknown`), else its value. */
 export function figureOf(value, bounds, spell) {
-  return isWide(bounds) ? interval(bounds, spell) : spell(value);
+  return isWide(bounds) ? interval(bounds, spell, SIGNS) : spell(value);
 }
 
-/** Return the interval of a figure in words: a value, two values, `at least …`, `at most …` or `cannot be told`. */
-function interval({ low, high }, spell) {
-  if (low !== null && high !== null) {
-    const [least, most] = [spell(low), spell(high)];
-    if (least === most) return most;
-    if (Number(low) === 0) return `at most ${most}`;
-    const [value, unit] = least.split(" ");
-    return `${unit && most.endsWith(` ${unit}`) ? value : least}–${most}`;
-  }
-  if (low !== null && Number(low) !== 0) return `at least ${spell(low)}`;
-  return high === null ? "cannot be told" : `at most ${spell(high)}`;
+/** Return the same in words, with the reason; nothing for a figure that is certain. */
+export function figureWords(bounds, spell) {
+  return isWide(bounds) ? `${interval(bounds, spell, WORDS)}, because spans are missing` : "";
+}
+
+function interval({ low, high }, spell, { least, most, none }) {
+  const [lowest, highest] = [low, high].map((each) => (each === null ? null : spell(each)));
+  const bounded = low !== null && (Number(low) !== 0 || lowest === highest);
+  if (high === null) return bounded ? `${least} ${lowest}` : none;
+  if (!bounded) return `${most} ${highest}`;
+  if (lowest === highest) return highest;
+  const [value, unit] = lowest.split(" ");
+  return `${unit && highest.endsWith(` ${unit}`) ? value : lowest}–${highest}`;
 }
 
 export function bytes(number) {

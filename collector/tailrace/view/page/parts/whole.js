@@ -1,7 +1,7 @@
 // How complete an answer is. Nothing selected is not complete, and unknown is not zero.
 
 import { h } from "./dom.js";
-import { count } from "./text.js";
+import { count, plural } from "./text.js";
 
 /** Return one of `complete`, `lacking`, `unsure` and `nothing` for the `whole` of an answer. */
 export function state(whole) {
@@ -23,14 +23,9 @@ export function sentence(whole) {
     case "complete": return "Complete";
     case "unsure": return whole.awaited > 0 ? `${count(whole.awaited)} awaited` : "Completeness unknown";
     default:
-      if (lacking === 0) return `Missing: an unknown number, in ${gaps(whole.unknown)}`;
-      return `${count(lacking)} missing${whole.unknown ? `, and ${gaps(whole.unknown)} of unknown size` : ""}`;
+      if (lacking === 0) return `Missing: an unknown number, in ${plural(whole.unknown, "gap")}`;
+      return `${count(lacking)} missing${whole.unknown ? `, and ${plural(whole.unknown, "gap")} of unknown size` : ""}`;
   }
-}
-
-/** Return a number of gaps as text. */
-export function gaps(number) {
-  return number === 1 ? "1 gap" : `${count(number)} gaps`;
 }
 
 /** Return a mark that stands beside figures. */

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
-import { bytes, count, duration } from "../parts/text.js";
+import { bytes, duration, plural } from "../parts/text.js";
 import { Arriving } from "./overview/arriving.js";
 import { health } from "./overview/health.js";
 import { StreamTable } from "./overview/streams.js";
@@ -62,9 +62,8 @@ class Overview {
   }
 
   _showSize(latest) {
-    const { files, file_bytes } = this._frame.store;
-    const rows = latest?.rows ?? this._frame.store.rows;
-    this._size.textContent = `${count(rows)} rows · ${count(files)} files of ${bytes(file_bytes)} at first · version ${latest?.version ?? this._version ?? "–"}`;
+    const { rows, files, file_bytes, version } = latest?.version ? latest : this._frame.store;
+    this._size.textContent = `${plural(rows, "row")} in ${plural(files, "file")}, ${bytes(file_bytes)} · version ${version}`;
     const [first] = latest?.collectors ?? [];
     if (first) this._size.title = `the collector runs since ${duration(first.uptime_seconds * 1e9)}`;
   }

@@ -5,7 +5,7 @@ import { Lines } from "../parts/chart.js";
 import { fill, h } from "../parts/dom.js";
 import { Grid, listed } from "../parts/grid.js";
 import { problem } from "../parts/problem.js";
-import { bytes, count, visible } from "../parts/text.js";
+import { bytes, count, plural, visible } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 import { Editor } from "./sql/editor.js";
 
@@ -24,7 +24,7 @@ class Sql {
       ran: () => this._run(),
       changed: (text) => frame.address.note({ sql: text }),
     });
-    this._state = h("p", { class: "note", role: "status" }, `Reads only; at most ${store.sql_seconds} s, ${bytes(store.sql_memory)} of memory, ${count(store.sql_rows)} rows.`);
+    this._state = h("p", { class: "note", role: "status" }, `Reads only; at most ${store.sql_seconds} s, ${bytes(store.sql_memory)} of memory, ${plural(store.sql_rows, "row")}.`);
     this._runButton = h("button", { type: "button", class: "primary", title: "Run (Ctrl + Enter)", on: { click: () => this._run() } }, "Run");
     this._csv = h("button", { type: "button", on: { click: () => this._download() } }, "CSV");
     this._answer = h("section", { "aria-label": "Answer", class: "panel", hidden: true });
@@ -82,7 +82,7 @@ class Sql {
     const plot = plotOf(answer);
     const chart = plot ? h("div", { class: "chart" }) : null;
     fill(this._answer,
-      h("header", {}, h("h2", {}, `${count(answer.rows.length)} rows${more}`), mark(answer.whole, "Store: "), h("span", { class: "note" }, `${answer.seconds.toFixed(2)} s · version ${answer.version}${answer.cut ? ` · ${count(answer.cut)} long texts cut` : ""}`)),
+      h("header", {}, h("h2", {}, `${plural(answer.rows.length, "row")}${more}`), mark(answer.whole, "Store: "), h("span", { class: "note" }, `${answer.seconds.toFixed(2)} s · version ${answer.version}${answer.cut ? ` · ${plural(answer.cut, "long text")} cut` : ""}`)),
       chart ? h("div", {}, h("p", { class: "note body" }, plot.title), chart) : null,
       grid.element);
     grid.refresh();
@@ -90,7 +90,7 @@ class Sql {
       this._plot = new Lines(chart, { labels: plot.labels, title: plot.title, seconds: plot.seconds });
       this._plot.set(plot.x, plot.ys);
     }
-    this._status(`${count(answer.rows.length)} rows.`);
+    this._status(`${plural(answer.rows.length, "row")}.`);
   }
 
   async _download() {

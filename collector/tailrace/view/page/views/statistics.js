@@ -9,12 +9,13 @@ import { Grid, listed } from "../parts/grid.js";
 import { Places, placesOf } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
 import { rangeLine } from "../parts/range.js";
-import { count, cut, figureOf, isWide, length } from "../parts/text.js";
+import { count, cut, figureOf, figureWords, isWide, length, plural } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 
 const LIMIT = 5000;
 /** What stands in the column of self times, unless they are read. */
 const SELVES = { reading: "reading …", failed: "not read", read: "" };
+const BOUNDS = "Spans are missing: ≥ and ≤ are bounds, true whatever the missing spans were. A figure is unknown if they leave no bound.";
 const FIGURES = [["count", "Spans"], ["open", "Open"], ["total", "Total"], ["self", "Self"], ["min", "Min"], ["p50", "p50"], ["p90", "p90"], ["p95", "p95"], ["p99", "p99"], ["max", "Max"]];
 
 class Statistics {
@@ -96,7 +97,9 @@ class Statistics {
       if (turn !== this._turn) return;
       this._showRange();
       fill(this._mark, mark(answer.whole));
-      fill(this._table, this._grid.element, answer.total > answer.groups.length ? h("p", { class: "note body" }, `The ${count(answer.groups.length)} groups with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null);
+      fill(this._table, this._grid.element,
+        answer.total > answer.groups.length ? h("p", { class: "note grid-note" }, `The ${plural(answer.groups.length, "group")} with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null,
+        answer.groups.some((each) => Object.values(each.bounds).some(isWide)) ? h("p", { class: "note grid-note" }, BOUNDS) : null);
       await this._grid.replace(this._columns(answer.by), listed(() => this._groups));
       if (!this._params.name && answer.by.includes("name") && answer.groups.length) this._params = { ...this._params, name: this._groups[0].name };
     } catch (error) {
@@ -169,7 +172,8 @@ class Statistics {
       ...FIGURES.map(([name, label]) => ({
         name, label, number: true, sort: true, loss: true,
         lossy: (row) => isWide(row.bounds[name]),
-        text: (value, row) => name === "self" && this._selves !== SELVES.read ? this._selves : figureOf(value, row.bounds[name], (each) => (name === "count" || name === "open" ? count(each) : length(each, row.unit))),
+        text: (value, row) => name === "self" && this._selves !== SELVES.read ? this._selves : figureOf(value, row.bounds[name], spelled(name, row)),
+        title: (row) => figureWords(row.bounds[name], spelled(name, row)),
       })),
     ];
   }
@@ -189,6 +193,11 @@ class Statistics {
     return h("select", { on: { change: () => this._frame.address.go("statistics", { ...this._params, by: this._keys.map((each) => each.value).filter(Boolean).join(",") }) } },
       none, this._frame.store.keys.map((key) => h("option", { value: key }, key)));
   }
+}
+
+/** Return a function that writes a figure of a group. */
+function spelled(figure, { unit }) {
+  return (value) => (figure === "count" || figure === "open" ? count(value) : length(value, unit));
 }
 
 /** Return the tree of a flame graph. Its root has the time of all. */

@@ -3,7 +3,10 @@
 import { choose, h } from "../../parts/dom.js";
 import { Places } from "../../parts/places.js";
 import { cut, moment } from "../../parts/text.js";
+import { MomentField } from "./moment.js";
 
+/** A title that names the second at which its session was opened, as those of equal programs do. */
+const DATED = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/;
 const TEXT = /^(?:(\d+):)?(.*?)(?:@(-?\d+)?-(-?\d+)?)?$/s;
 
 /** Return the parameters of a side from its text in the address: `STORE:SESSION@FROM-TO`, each part optional. */
@@ -16,27 +19,26 @@ export class Sides {
   constructor(store) {
     this._store = store;
     this._stores = store.stores;
+    this._sessions = [];
     this._certified = store.certified.some((each) => each.length);
     this._forms = ["a", "b"].map((name) => this._form(name));
-    this._align = h("input", { type: "text", placeholder: "both begin at the first event of this name", "aria-label": "Align at the first event of this name" });
-    this.element = h("div", { class: "form" },
-      h("div", { class: "sides" }, this._forms.map((each) => each.element)),
-      h("label", { class: "field" }, "Align at ", this._align));
+    this.element = h("div", { class: "sides" }, this._forms.map((each) => each.element));
   }
 
-  /** Offer sessions to choose from, by their names and the times at which they begin. */
+  /** Offer sessions to choose from, by their names. A name without a time is followed by the time of the first event. */
   offer(sessions) {
+    this._sessions = sessions;
     for (const { session } of this._forms) {
-      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${each.title} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}`, 300))));
+      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(nameOf(each), 300))));
     }
   }
 
   show(params) {
-    this._align.value = params.align ?? "";
     for (const form of this._forms) {
       const side = sideOf(form.name, params[form.name]);
       form.store.value = side[`${form.name}_store`] ?? (form.name === "b" && this._stores.length > 1 ? "1" : "0");
       choose(form.session, side[`${form.name}_session`] ?? "");
+      this._offerTimes(form);
       form.from.value = side[`${form.name}_from`] ?? "";
       form.to.value = side[`${form.name}_to`] ?? "";
       const [rank, node, job] = ["rank", "node", "job"].map((each) => params[`${form.name}_${each}`]);
@@ -52,18 +54,28 @@ export class Sides {
     };
     const [a, b] = this._forms.map(text);
     const places = this._forms.flatMap((form) => Object.entries(form.places.params).map(([name, value]) => [`${form.name}_${name}`, value]));
-    return { a, b, align: this._align.value, ...Object.fromEntries(places) };
+    return { a, b, ...Object.fromEntries(places) };
   }
 
-  /** Return whether all times are numbers. If not, let the browser show which one is not. */
+  /** Return whether all times can be read. If not, let the browser show which one cannot. */
   valid() {
-    return this._forms.every(({ from, to }) => from.reportValidity() && to.reportValidity());
+    return this._forms.every(({ from, to }) => from.valid() && to.valid());
+  }
+
+  /** Offer the times of the chosen session, or of all. Those of sessions in other stores are not known. */
+  _offerTimes({ store, session, from, to }) {
+    const known = store.value === "0" ? this._sessions : [];
+    const times = known.filter((each) => each.begins && (!session.value || session.value === each.session)).flatMap(({ begins, ends }) => [BigInt(begins), BigInt(ends)]);
+    const [first, last] = times.length ? [times.reduce((a, b) => (a < b ? a : b)), times.reduce((a, b) => (a > b ? a : b))] : [null, null];
+    from.offer(first, last, first);
+    to.offer(first, last, last);
   }
 
   _form(name) {
-    const store = h("select", {}, this._stores.map((each, index) => h("option", { value: String(index) }, each)));
-    const session = h("select", {}, h("option", { value: "" }, this._certified ? "All sessions, or those of the certificate" : "All sessions"));
-    const [from, to] = ["first", "last"].map((word) => h("input", { type: "text", inputmode: "numeric", pattern: "-?[0-9]+", placeholder: `${word} nanosecond` }));
+    const offer = { change: () => this._offerTimes(form) };
+    const store = h("select", { on: offer }, this._stores.map((each, index) => h("option", { value: String(index) }, each)));
+    const session = h("select", { on: offer }, h("option", { value: "" }, this._certified ? "All sessions, or those of the certificate" : "All sessions"));
+    const [from, to] = ["From", "To"].map((label) => new MomentField(label));
     const known = this._stores.length > 1 ? { ranks: [], nodes: [], jobs: [] } : this._store;  // those of another store are not
     const places = new Places(known, {}, () => {});
     const element = h("fieldset", {},
@@ -71,7 +83,13 @@ export class Sides {
       this._stores.length > 1 ? h("label", {}, "Store", store) : null,
       h("label", {}, "Session", session),
       places.element,
-      h("div", { class: "sides" }, h("label", {}, "From", from), h("label", {}, "To", to)));
-    return { name, element, store, session, from, to, places };
+      h("div", { class: "sides" }, from.element, to.element));
+    const form = { name, element, store, session, from, to, places };
+    return form;
   }
+}
+
+function nameOf({ source, title, begins }) {
+  const time = DATED.test(title) ? [] : [begins ? moment(begins).slice(0, 19) : "no wall time"];
+  return [source, title, ...time].join(" · ");
 }

@@ -3,18 +3,19 @@
 import { Lines, spark } from "../../parts/chart.js";
 import { fill, h } from "../../parts/dom.js";
 import { lineColour } from "../../parts/theme.js";
-import { clock, count, short, visible } from "../../parts/text.js";
+import { clock, count, duration, short, visible } from "../../parts/text.js";
 
 export class Arriving {
   constructor() {
     this._chart = h("div", { class: "chart" });
+    this._quiet = h("p", { class: "body note" });
     this._body = h("tbody");
     this._note = h("span", { class: "note" });
     this._rates = [];
     this._sources = [];
     this.element = h("section", { class: "panel", "aria-label": "Arriving" },
       h("header", {}, h("h2", {}, "Arriving"), this._note),
-      this._chart,
+      this._chart, this._quiet,
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sources" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, [["Source"], ["Format"], ["Sessions", 1], ["Streams", 1], ["Events", 1], ["Missing", 1], ["Newest", 1], ["Rate"]].map(([name, number]) => h("th", { scope: "col", class: number ? "number" : "" }, name)))),
         this._body)));
@@ -25,9 +26,17 @@ export class Arriving {
     this._rates = latest?.rates ?? [];
     const sum = this._rates.reduce((all, each) => all + (each.events.at(-1) ?? 0), 0);
     this._note.textContent = this._rates.length ? `${short(Math.round(sum))} events/s now` : latest?.unasked || "no collector has reported a rate yet";
-    this._chart.hidden = this._rates.length === 0;
-    if (this._rates.length) this._lines();
+    const quiet = this._rates.every((each) => each.events.every((events) => !events));
+    this._chart.hidden = quiet;
+    this._quiet.hidden = !quiet || !this._rates.length;
+    if (quiet) this._quiet.textContent = `No event arrived in the last ${duration(Math.round(this._seconds) * 1e9)}.`;
+    else this._lines();
     this._table();
+  }
+
+  /** For how many seconds rates are known. */
+  get _seconds() {
+    return -Math.min(0, ...this._rates.flatMap((each) => each.seconds));
   }
 
   sources(sources) {

@@ -4,7 +4,7 @@ import { get } from "../../api.js";
 import { afterRest, h } from "../../parts/dom.js";
 import { Grid } from "../../parts/grid.js";
 import { Places, placesOf } from "../../parts/places.js";
-import { clock, count, share } from "../../parts/text.js";
+import { clock, count, plural, share } from "../../parts/text.js";
 import { mark } from "../../parts/whole.js";
 
 const PAGE = 200;
@@ -101,7 +101,7 @@ export class StreamTable {
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
     if (known === this._pages) {
       this._version = answer.version;
-      this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
+      this._whole.replaceChildren(mark(answer.whole, `${plural(answer.total, "stream")} · `));
     }
     if (known.size >= MOST_PAGES) known.clear();
     known.set(page, answer);
