@@ -321,6 +321,16 @@ def test_lost_events_may_lie_outside_of_the_times_of_those_that_were_seen(
     assert figures.bounds["count"].high >= most
 
 
+def test_self_time_is_at_least_that_of_the_lanes_that_lack_nothing(views):
+    rows, window = two_sessions(range(10), EPOCH)
+    (figures,) = measured(views, rows, window, ["name"])[1]
+    assert (figures.self_time, figures.bounds["self"]) == (300, Interval(200, None))
+    whole, lossy = sorted(
+        measured(views, rows, window, ["session"])[1], key=lambda each: -each.total
+    )
+    assert (whole.bounds["self"], lossy.bounds["self"]) == (Interval(200, 200), Interval(0, None))
+
+
 def contended(lost):
     """Return rows of a stream that two threads share, without one event: the second-last ended before the one it follows."""
     ends = [(0, 10), (20, 30), (960, 1000), (930, 945), (1000, 1010)]

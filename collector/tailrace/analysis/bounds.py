@@ -6,7 +6,8 @@
 - The quantile q lies between the seen durations with the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen +
   lost)): all lost spans may be shorter, or all longer.
 - The sum and the maximum are at least those of the seen spans. The minimum is at most that of the seen spans.
-- Self time is unbounded: if a child is missing, its parent's self time seems too long."""
+- Self time is at least that of the seen spans in lanes (streams and substreams) that lack nothing: if a child is
+  missing, its parent's self time seems too long."""
 
 from __future__ import annotations
 

@@ -55,6 +55,9 @@ UNNUMBERED_ENDS = ("jets",)
 """Formats in which the end of a span has no number, so that a lost end may leave no gap. Each span without an end is in
 doubt."""
 
+NUMBERED = ("heph", "dftracer")
+"""Formats whose events are whole spans, numbered by stream, so that a gap in a stream changes no span of another one."""
+
 OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of events that are neither a span nor the begin or end of a span."""
 
@@ -123,6 +126,26 @@ class Losses:
             values.append((group[at],) if other is None else (group[at], other))
         found = [loss for key in product((unit,), *values) for loss in self._of.get(key, ())]  # type: ignore[arg-type] # a place has a value
         return total_loss(self._everywhere, *found)
+
+    def touches(self, lane: Sequence[str]) -> bool:
+        """Return whether lost events may change the durations, the groups or the self times of the spans in a lane,
+        whose source, session, stream and format are given."""
+        source, session, stream, format_ = lane
+        return self._everywhere != 0 or any(
+            gap.source == source
+            and (
+                gap.session == DAMAGED_SESSION
+                or (
+                    gap.session == session
+                    and (
+                        format_ not in NUMBERED
+                        or gap.stream in (stream, ANY)
+                        or self._regroups(gap)
+                    )
+                )
+            )
+            for gap in self._gaps
+        )
 
     def doubted(self, spans: RowCondition) -> RowCondition:
         """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span

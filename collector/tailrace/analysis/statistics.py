@@ -226,28 +226,27 @@ def statistics(
         f" {percentiles}, max(length) FROM ({MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
     )
     found = list(engine.rows(sql, rows.values))
-    selves = _selves(engine, window, by) if self_time else {}
     losses = Losses(engine, window, [key.word for key in by], whole)
-    certain = not losses.none or any(row[len(by) + 1] for row in found)
-    intervals = _intervals(engine, window, by, losses) if certain else {}
-    # Treat the self times of all groups with this unit as uncertain, because a missing span of any group changes the
-    # self time of the spans around it.
-    lossy = {unit for _, unit in intervals}
-    if self_time and _unended(engine, window):
-        lossy = {"ns", "ticks"}
+    unended = any(row[len(by) + 1] for row in found)
+    intervals = _intervals(engine, window, by, losses) if unended or not losses.none else {}
+    selves: dict[GroupUnit, SelfTime] = {}
+    if self_time:
+        selves = _selves(engine, window, by, losses, unended or _unended(engine, window))
     figures = []
     for row in found:
         group, (unit, _, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
-        own = selves.get((group, unit), 0) if self_time and total is not None else None
-        seen = SpanStatistics._make((group, unit, ended, still_open, total, own, *lengths, {}))
+        own = selves.get((group, unit), SelfTime()) if self_time and total is not None else None
+        seen = SpanStatistics._make(
+            (group, unit, ended, still_open, total, own and int(own.seen), *lengths, {})
+        )
         its = intervals.get((group, unit))
         if its is None:
             values = {name: seen.value(name) for name in FIGURES}
             its = {name: None if v is None else Interval(v, v) for name, v in values.items()}
         if not self_time:
             its = its | {"self": None}
-        elif unit in lossy and total is not None:
-            its = its | {"self": Interval(bounds.floor(seen.least), None)}
+        elif own is not None and (own.doubtful or (group, unit) in intervals):
+            its = its | {"self": Interval(int(own.certain), None)}
         figures.append(seen._replace(bounds=its))
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
 
@@ -367,29 +366,45 @@ def _at_ranks(
     return [int(length) for _, length in engine.rows(sql, values)]
 
 
-def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[GroupUnit, int]:
+class SelfTime(NamedTuple):
+    """The self time of a group. A missing span takes self time from the spans around it, whatever its own group:
+    `certain` is the part in lanes that no loss touches, and `doubtful` states whether there are other lanes."""
+
+    seen: Fraction = Fraction(0)
+    certain: Fraction = Fraction(0)
+    doubtful: bool = False
+
+    def add(self, time: Fraction, *, doubtful: bool) -> SelfTime:
+        certain = self.certain if doubtful else self.certain + time
+        return SelfTime(self.seen + time, certain, self.doubtful or doubtful)
+
+
+def _selves(
+    engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses, unended: bool
+) -> dict[GroupUnit, SelfTime]:
     """Return the self time of each group of spans that begin in the window. Also read the spans inside of these spans,
-    up to `_horizon`."""
+    up to `_horizon`. `unended` states whether a span lacks an end that may be lost without a gap."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
-        f'SELECT source, session, stream, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
+        f'SELECT source, session, stream, format, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
         f" FROM ({MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
         ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
     )
     ended = engine.rows(sql, inside.values + reached.values)
-    shared: dict[GroupUnit, Fraction] = defaultdict(Fraction)
-    for _, rows in groupby(ended, itemgetter(0, 1, 2, 3)):
+    shared: dict[GroupUnit, SelfTime] = defaultdict(SelfTime)
+    for place, rows in groupby(ended, itemgetter(0, 1, 2, 3, 4)):
+        doubtful = losses.touches(place[:4]) or (unended and place[3] in UNNUMBERED_ENDS)
         # A span that begins outside of the window has None in place of its group.
         lane = (
             LaneSpan(start, end, (tuple(group) if is_inside else None, unit, rate))
-            for _, _, _, _, start, end, is_inside, rate, unit, *group in rows
+            for _, _, _, _, _, start, end, is_inside, rate, unit, *group in rows
         )
         for (group, unit, rate), ticks in shares(lane).items():
             if group is not None:
                 in_unit = ticks * Fraction(10**9) / Fraction(rate) if unit == "ns" else ticks
-                shared[group, unit] += in_unit
-    return {key: int(time) for key, time in shared.items()}
+                shared[group, unit] = shared[group, unit].add(in_unit, doubtful=doubtful)
+    return shared
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:

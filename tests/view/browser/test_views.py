@@ -171,7 +171,9 @@ def test_times_are_picked_or_typed_to_the_nanosecond(open_page, runs_viewer):
         f"#/compare?a={quote('0:' + one['session'])}&b={quote('0:' + other['session'])}&figure=count",
     )
     page.until_text(".grid", "solve")
-    choices = page.page.get_by_label("Session", exact=True).first.locator("option").all_inner_texts()
+    choices = (
+        page.page.get_by_label("Session", exact=True).first.locator("option").all_inner_texts()
+    )
     assert len(set(choices)) == len(choices)
     assert all(len(re.findall(r":\d\d:\d\d", each)) == 1 for each in choices[1:])
     begins = int(one["begins"])
@@ -183,9 +185,7 @@ def test_times_are_picked_or_typed_to_the_nanosecond(open_page, runs_viewer):
     field.fill("2026-02-31 00:00")
     page.page.get_by_role("button", name="Compare").click()
     assert not page.page.evaluate("document.querySelector('input:invalid') === null")
-    calendar.evaluate(
-        "each => { each.value = each.max; each.dispatchEvent(new Event('change')); }"
-    )
+    calendar.evaluate("each => { each.value = each.max; each.dispatchEvent(new Event('change')); }")
     page.page.get_by_role("button", name="Compare").click()
     last = (int(one["ends"]) // 1_000_000 + 1) * 1_000_000
     page.until(lambda: f"{last}-" in page.hash, "the picked time in the address")
