@@ -33,6 +33,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tailrace.errors import StreamError
+from tailrace.units import counted
 
 NAMES = ("standard input", "standard output", "standard error")
 STDIN, STDOUT, STDERR = range(3)
@@ -264,4 +265,4 @@ def _wait(number: int, event: int) -> None:
 
 
 def _spell(lines: int) -> str:
-    return f"tailrace: {lines} lines before this one were dropped, because nobody read them in time"
+    return f"tailrace: {counted(lines, 'line before this one was', 'lines before this one were')} dropped, because nobody read them in time"

@@ -31,9 +31,10 @@ _DURATION_UNITS = {
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 event", "2 events". By default, the plural ends with an s."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+def counted(number: int, noun: str, plural: str = "", *, grouped: bool = False) -> str:
+    """Return a number with its noun: "1 event", "2 events". By default, the plural ends with an s. With `grouped`, write
+    commas between groups of three digits."""
+    return f"{number:{',' if grouped else ''}} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 class Size(int):

@@ -539,7 +539,7 @@ def test_a_loss_beyond_the_budget_is_said_whenever_the_command_is_given(tmp_path
         jets(8, footer=False) + b'{"type":"footer","total_records":10}\n'
     )
     for _ in range(2):
-        assert "more than 1 events are missing" in do(
+        assert "more than 1 event is missing" in do(
             store, "--max-loss", 1, tmp_path / "a.jets", code=4
         )
         do(store, "--max-loss", 2, tmp_path / "a.jets")

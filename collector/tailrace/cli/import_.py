@@ -217,4 +217,4 @@ def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
     elif summary.without_events:
         yield "no file contains an event"
     if max_loss is not None and summary.exceeds(max_loss):
-        yield f"more than {max_loss} events are missing, or an unknown number is (`tailrace gaps` lists them)"
+        yield f"more than {counted(max_loss, 'event is', 'events are')} missing, or an unknown number is (`tailrace gaps` lists them)"

@@ -43,6 +43,7 @@ from tailrace.sources.listening import Listening, Place
 from tailrace.sources.tail.watch import Chosen
 from tailrace.standard import last_words
 from tailrace.store.presence import IMPORT, RunningMarks
+from tailrace.units import counted
 
 SECONDS = 30
 
@@ -259,7 +260,7 @@ class Daemon:
             where = f"{self.spool.directory} has them"
         except (LostError, FullError, SyncError, StoreError):
             where = f"no start finds them in {self.spool.directory}"
-        return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
+        return f"{loss}; {counted(rest, 'byte that came last is', 'bytes that came last are')} not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
         source = self.sources.get(self.ingest.source_of(rejected.number))

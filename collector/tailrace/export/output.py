@@ -15,6 +15,7 @@ from typing import BinaryIO, Self, TextIO
 
 from tailrace.errors import DELETED, ExportError
 from tailrace.filesystem import refusal_text
+from tailrace.units import counted
 
 EVERY_SECONDS = 0.2
 _CLEAR = "\r\x1b[K"
@@ -41,7 +42,9 @@ class RowCount:
         if self._terminal and now >= self._said + EVERY_SECONDS:
             self._said = now
             share = f" ({min(self.rows / self._of, 1):.0%})" if self._of else ""
-            self._terminal.write(f"{_CLEAR}exporting ... {self.rows:,} rows{share}")
+            self._terminal.write(
+                f"{_CLEAR}exporting ... {counted(self.rows, 'row', grouped=True)}{share}"
+            )
             self._terminal.flush()
 
     def written(self, rows: int) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from tailrace.job.presence import Presence, RankPresence, RankState
 from tailrace.query.engine import Engine
 from tailrace.query.filters import JobFilter, all_of
+from tailrace.units import counted
 
 _PLACED = "part.places AS p USING (source, session) WHERE p.rank IS NOT NULL AND {where}"
 
@@ -201,7 +202,7 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
             yield (
                 f'<rect class="e" {_place(begin, end, columns)} y="{top}" height="{_ROW - 2}"'
                 f' fill-opacity="{steps[begin] / 4}"><title>{escape(_name(lane))}:'
-                f" {sum(lane.events[begin:end])} events</title></rect>"
+                f" {counted(sum(lane.events[begin:end]), 'event')}</title></rect>"
             )
     lost = [_is_lost(lane, at) for at in range(columns)]
     for begin, end in _runs(lost):

@@ -23,6 +23,7 @@ from tailrace.query.statement import Parameters
 from tailrace.reading.question import Question, gaps_of
 from tailrace.reading.snapshot import AnyEngine, SnapshotReader, StartedAnswer
 from tailrace.terminal import printable
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]  # it has no types
@@ -245,7 +246,7 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
     lanes = _lanes(bars)
     height = (len(lanes) + 1) * (BAR + MARGIN)
     yield f'<svg width="{WIDTH}" height="{height}" role="img" font-size="10" font-family="sans-serif">'
-    yield f"<title>{len(bars)} spans over {last - first} {unit}</title>"
+    yield f"<title>{counted(len(bars), 'span')} over {last - first} {unit}</title>"
     scale = (WIDTH - LABEL - 1) / ((last - first) or 1)
     before: tuple[str, ...] = ()
     for number, lane in enumerate(lanes):
@@ -357,5 +358,5 @@ def _cell(value: str) -> str:
 def _rows(page: Page) -> str:
     shown = min(len(page), ROWS)
     if len(page) > ROWS:
-        return f"the first {shown} rows"
-    return "1 row" if shown == 1 else f"{shown} rows"
+        return f"the first {counted(shown, 'row')}"
+    return counted(shown, "row")

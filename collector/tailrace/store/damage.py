@@ -30,6 +30,7 @@ from tailrace.store.data_files import to_arrow, write_rows
 from tailrace.store.layout import DataFile, data_files, same_values
 from tailrace.store.log import DeltaLog, Group, Journal
 from tailrace.store.refusal import refusing
+from tailrace.units import counted
 
 DIRECTORY = "damaged"
 """Name of the directory, beside the table, into which damaged data files are moved."""
@@ -223,6 +224,6 @@ def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
     events = sum(loss.events for loss in lost)
     whose = ", ".join(sorted({f"source {loss.source}, session {loss.session}" for loss in lost}))
     return (
-        f"{path}: {damaged.reason}: set aside ({where}); its {damaged.file.rows} rows are lost and"
-        f" named by gaps of {whose} ({events} events)"
+        f"{path}: {damaged.reason}: set aside ({where}); its {counted(damaged.file.rows, 'row is', 'rows are')} lost and"
+        f" named by gaps of {whose} ({counted(events, 'event')})"
     )

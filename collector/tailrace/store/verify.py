@@ -34,6 +34,7 @@ from tailrace.store.presence import quarantines
 from tailrace.store.quarantine import SUFFIX
 from tailrace.store.refusal import line, os_error, refusing
 from tailrace.store.schema import SCHEMA, check_readable
+from tailrace.units import counted
 
 _ZEROS = bytes(1024)
 
@@ -91,7 +92,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
             if os_error(error) is not None:
                 raise StoreError(f"{root / file.path}: cannot be read: {line(error)}") from error
             return f"does not decode: {line(error)}"
-    return None if file.rows in (0, rows) else f"has {rows} of {file.rows} rows"
+    return None if file.rows in (0, rows) else f"has {rows} of {counted(file.rows, 'row')}"
 
 
 class FileDamage(msgspec.Struct):
@@ -136,7 +137,7 @@ def _local(root: Path) -> StoreVerification:
         data = path.read_bytes() if path.is_file() else b""
         whole = whole_size(data)
         if whole != len(data) or not data:
-            lost = f"{len(data) - whole} bytes that could not be decoded"
+            lost = f"{counted(len(data) - whole, 'byte')} that could not be decoded"
             add(path, "does not consist of whole frames", lost)
     if log_is_damaged:
         lost = "nothing yet: data files are not verified before a start has repaired the log"
@@ -153,7 +154,7 @@ def _local(root: Path) -> StoreVerification:
             # Do not count the file, because an upkeep has merged it into another one during the verification.
             continue
         else:
-            rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
+            rows = counted(file.rows, "row") if file.rows else "an unknown number of rows"
             add(root / file.path, reason, rows)
         found.files += 1
     return found
@@ -198,11 +199,11 @@ def _remote(root: str, options: dict[str, str]) -> StoreVerification:
         rows = stated.get(Path(fragment.path).name, 0)
         try:
             read = sum(batch.num_rows for batch in fragment.to_batches())
-            reason = None if rows in (0, read) else f"has {read} of {rows} rows"
+            reason = None if rows in (0, read) else f"has {read} of {counted(rows, 'row')}"
         except (OSError, ValueError) as error:
             reason = f"cannot be read: {line(error)}"
         if reason is None:
             found.unverifiable += 1
         else:
-            found.damage.append(FileDamage(fragment.path, reason, f"{rows} rows"))
+            found.damage.append(FileDamage(fragment.path, reason, counted(rows, "row")))
     return found

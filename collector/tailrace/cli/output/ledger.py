@@ -63,7 +63,7 @@ def _ledger(name: str, source: SourceStatus, names: str) -> list[str]:
         f"{source.decoded_bytes} decoded, {source.malformed_bytes} malformed, "
         f"{source.pending_bytes} pending",
         f"    events: {source.expected_events} expected, {source.seen_events} seen, "
-        f"{source.duplicate_events} of them duplicates, {source.missing_events} missing{names}",
+        f"{counted(source.duplicate_events, 'of them a duplicate', 'of them duplicates')}, {source.missing_events} missing{names}",
     ]
     records = sum(source.records.values()) + sum(source.malformed_records.values())
     if source.slow_records > max(SLOW_MIN, records // 10):
@@ -92,15 +92,17 @@ def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
 
     bar = rich.Progress(
         rich.TextColumn("{task.fields[files]}"), rich.BarColumn(), rich.DownloadColumn(),
-        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[rows]} rows"),
+        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[rows]}"),
         console=Console(file=unguarded(sys.stderr)),
     )  # fmt: skip
-    task = bar.add_task("import", total=None, files="", rows=0)
+    task = bar.add_task("import", total=None, files="", rows="")
 
     def show(progress: ImportProgress) -> None:
-        files = f"{progress.files}/{progress.files_total} files"
+        files = f"{progress.files}/{counted(progress.files_total, 'file')}"
         done, total = progress.bytes, progress.bytes_total
-        bar.update(task, completed=done, total=total, files=files, rows=progress.rows)
+        bar.update(
+            task, completed=done, total=total, files=files, rows=counted(progress.rows, "row")
+        )
 
     with bar:
         yield show

@@ -128,7 +128,7 @@ def _heading(seen: Overview) -> Iterator[str]:
         commit = f"a commit takes {spell_seconds(seen.commit_seconds)}"
     rate = "" if (rows := seen.rows_committed_per_second) is None else f" ({rows:,.0f}/s)"
     yield (
-        f"{seen.rows_committed:,} rows committed{rate}; {commit}; {spell_bytes(seen.uncommitted_bytes)}"
+        f"{counted(seen.rows_committed, 'row', grouped=True)} committed{rate}; {commit}; {spell_bytes(seen.uncommitted_bytes)}"
         f" not committed; {spell_bytes(seen.state_bytes)} of state"
     )
 

@@ -301,7 +301,7 @@ class Loops:
 
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():
-            message = f"{lacking} bytes that sessions need cannot be read from the spool any more"
+            message = f"{counted(lacking, 'byte')} that sessions need cannot be read from the spool any more"
             self._context.health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
         self._at_table()
