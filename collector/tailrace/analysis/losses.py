@@ -106,6 +106,10 @@ class Losses:
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
         self._gaps = list(_touching(engine, window))
+        # Streams, and sessions (with `ANY`) of which any stream may be touched.
+        self._touched = {
+            (*gap[:2], gap.stream if self._is_local(gap) else ANY) for gap in self._gaps
+        }
         self._of: dict[tuple[str, ...], list[LostCount]] = defaultdict(list)
         for gap in self._gaps:
             events = None if self._regroups(gap) else gap.events
@@ -127,25 +131,14 @@ class Losses:
         found = [loss for key in product((unit,), *values) for loss in self._of.get(key, ())]  # type: ignore[arg-type] # a place has a value
         return total_loss(self._everywhere, *found)
 
-    def touches(self, lane: Sequence[str]) -> bool:
-        """Return whether lost events may change the durations, the groups or the self times of the spans in a lane,
-        whose source, session, stream and format are given."""
-        source, session, stream, format_ = lane
-        return self._everywhere != 0 or any(
-            gap.source == source
-            and (
-                gap.session == DAMAGED_SESSION
-                or (
-                    gap.session == session
-                    and (
-                        format_ not in NUMBERED
-                        or gap.stream in (stream, ANY)
-                        or self._regroups(gap)
-                    )
-                )
-            )
-            for gap in self._gaps
-        )
+    def touches(self, source: str, session: str, stream: str) -> bool:
+        """Return whether lost events may change the durations, the groups or the self times of the spans of a stream."""
+        touched = {
+            (source, session, stream),
+            (source, session, ANY),
+            (source, DAMAGED_SESSION, ANY),
+        }
+        return self._everywhere != 0 or not touched.isdisjoint(self._touched)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
         """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span
@@ -170,6 +163,11 @@ class Losses:
         given = [source for source, _ in sessions], [session for _, session in sessions]
         moved = [session in elsewhere for session in sessions]
         return RowCondition(sql, (*spans.values, *given, moved))
+
+    def _is_local(self, gap: TouchingGaps) -> bool:
+        """Return whether a gap changes only spans of its own stream."""
+        known = gap.format in NUMBERED and gap.session != DAMAGED_SESSION
+        return known and not self._regroups(gap)
 
     def _regroups(self, gap: TouchingGaps) -> bool:
         """Return whether a missing record may change the group of a stored span. An event of DFTracer contains its own

@@ -394,7 +394,7 @@ def _selves(
     ended = engine.rows(sql, inside.values + reached.values)
     shared: dict[GroupUnit, SelfTime] = defaultdict(SelfTime)
     for place, rows in groupby(ended, itemgetter(0, 1, 2, 3, 4)):
-        doubtful = losses.touches(place[:4]) or (unended and place[3] in UNNUMBERED_ENDS)
+        doubtful = losses.touches(*place[:3]) or (unended and place[3] in UNNUMBERED_ENDS)
         # A span that begins outside of the window has None in place of its group.
         lane = (
             LaneSpan(start, end, (tuple(group) if is_inside else None, unit, rate))
@@ -402,8 +402,8 @@ def _selves(
         )
         for (group, unit, rate), ticks in shares(lane).items():
             if group is not None:
-                in_unit = ticks * Fraction(10**9) / Fraction(rate) if unit == "ns" else ticks
-                shared[group, unit] = shared[group, unit].add(in_unit, doubtful=doubtful)
+                per_tick = Fraction(10**9) / Fraction(rate) if unit == "ns" else Fraction(1)
+                shared[group, unit] = shared[group, unit].add(ticks * per_tick, doubtful=doubtful)
     return shared
 
 

@@ -165,7 +165,8 @@ class LiveWatch:
     def _message(self) -> bytes:
         """Read the table once, ask each collector once, and return the message for the open pages. If an error occurs,
         the message reports the error."""
-        version, files = 0, []
+        version = 0
+        files: list[DataFile] = []
         unasked = ""
         try:
             version, files = self._look_at_table()
