@@ -116,6 +116,9 @@ def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, 
     ]  # fmt: skip
     assert titles[0] == "at least 21 ms, because spans are missing"
     page.until_text("section[aria-label='By group']", "≥ and ≤ are bounds")
+    assert viewer.get("sessions")["sessions"][0]["ends"] is None
+    page.go("/compare?a=0:aa&b=0:ab&figure=count")
+    page.until_text("section[aria-label=Differences] h2", "undecided: step")
 
 
 def test_durations_show_where_events_are_missing(viewer_of, open_page, tmp_path):

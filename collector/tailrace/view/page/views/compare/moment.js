@@ -34,7 +34,7 @@ export class MomentField {
 
   /** Offer the times between `begins` and `ends` (nanoseconds), of which `hint` stands in the empty field; null if unknown. */
   offer(begins, ends, hint) {
-    this._text.placeholder = hint ? moment(hint).slice(0, 23) : "no wall time known";
+    this._text.placeholder = hint ? moment(hint).slice(0, 23) : "not known";
     this._calendar.min = begins ? local(begins) : "";
     this._calendar.max = ends ? local(BigInt(ends) + MILLION) : "";
     this._hint = hint;

@@ -64,9 +64,9 @@ export class Sides {
 
   /** Offer the times of the chosen session, or of all. Those of sessions in other stores are not known. */
   _offerTimes({ store, session, from, to }) {
-    const known = store.value === "0" ? this._sessions : [];
-    const times = known.filter((each) => each.begins && (!session.value || session.value === each.session)).flatMap(({ begins, ends }) => [BigInt(begins), BigInt(ends)]);
-    const [first, last] = times.length ? [times.reduce((a, b) => (a < b ? a : b)), times.reduce((a, b) => (a > b ? a : b))] : [null, null];
+    const chosen = (store.value === "0" ? this._sessions : []).filter((each) => !session.value || session.value === each.session);
+    const first = outermost(chosen.map((each) => each.begins), (one, other) => one < other);
+    const last = outermost(chosen.map((each) => each.ends), (one, other) => one > other);
     from.offer(first, last, first);
     to.offer(first, last, last);
   }
@@ -87,6 +87,12 @@ export class Sides {
     const form = { name, element, store, session, from, to, places };
     return form;
   }
+}
+
+/** Return the first or the last of some times, or null if one of them is unknown. */
+function outermost(times, isBeyond) {
+  if (!times.length || times.includes(null)) return null;
+  return times.map(BigInt).reduce((one, other) => (isBeyond(one, other) ? one : other));
 }
 
 function nameOf({ source, title, begins }) {

@@ -48,7 +48,7 @@ function reasons({ missing: lines }) {
       h("th", { scope: "row" }, h("a", { href: `#/overview?search=${encodeURIComponent(source)}&sort=missing`, title: "show these streams" }, visible(source))),
       h("td", { title: reason }, because),
       h("td", { class: "number loss" }, number),
-      h("td", { class: "track", "aria-hidden": "true" }, lines.length > 1 ? part : null));
+      h("td", { class: "track", "aria-hidden": "true" }, lines.length > 1 && lost ? part : null));
   };
   return h("div", { class: "scroll losses", tabindex: "0", role: "region", "aria-label": "Missing events by source and cause" }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Source"), h("th", { scope: "col" }, "Cause"), h("th", { scope: "col", class: "number" }, "Missing events"), h("td", { "aria-hidden": "true" }))),
