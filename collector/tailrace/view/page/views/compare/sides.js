@@ -64,7 +64,7 @@ export class Sides {
 
   /** Offer the times of the chosen session, or of all. Those of sessions in other stores are not known. */
   _offerTimes({ store, session, from, to }) {
-    const chosen = (store.value === "0" ? this._sessions : []).filter((each) => !session.value || session.value === each.session);
+    const chosen = (store.value === "0" ? this._sessions : []).filter((each) => each.begins && (!session.value || session.value === each.session));
     const first = outermost(chosen.map((each) => each.begins), (one, other) => one < other);
     const last = outermost(chosen.map((each) => each.ends), (one, other) => one > other);
     from.offer(first, last, first);
