@@ -478,7 +478,7 @@ def test_a_comparison_lists_new_and_gone_names_first_and_judges_noise(page_of):
     page = page_of(two_runs(), "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10&exact=true")
     page.until_text(
         "section[aria-label=Differences] h2",
-        "1 new: fresh; 1 gone: old; one name got slower, most of all step",
+        "1 new: fresh; 1 gone: old; 1 name got slower: step",
     )
     page.until_text("section[aria-label=Differences]", "Noise is not judged")
     page.until_text(".grid", "grew")
@@ -488,7 +488,7 @@ def test_a_comparison_lists_new_and_gone_names_first_and_judges_noise(page_of):
     page.until_text(".grid", "undecided: few spans")
     page.until_text(
         "section[aria-label=Differences] h2",
-        "1 new: fresh; 1 gone: old; nothing is known to have got slower by that much; 1 undecided",
+        "1 new: fresh; 1 gone: old; nothing is known to have got slower by that much; 1 undecided: step",
     )
     answer = page.text("section[aria-label=Differences]")
     assert "3 groups: 1 new, 1 gone, 1 undecided because of few spans." in answer
@@ -496,7 +496,7 @@ def test_a_comparison_lists_new_and_gone_names_first_and_judges_noise(page_of):
     assert parse_qs(page.hash.partition("?")[2]).keys() == {"a", "b", "figure", "threshold"}
 
     page = page_of(two_runs(count=80), "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10")
-    page.until_text("section[aria-label=Differences] h2", "one name got slower, most of all step")
+    page.until_text("section[aria-label=Differences] h2", "1 name got slower: step")
     assert verdicts(page) == [("new", "fresh"), ("gone", "old"), ("grew", "step")]
 
 
@@ -507,7 +507,7 @@ def test_one_end_of_a_time_is_used_and_what_is_no_time_is_refused(page_of):
     page.until_text(".grid", "old")
     side = page.page.get_by_role("group", name="A, the run before")
     assert side.get_by_label("Session").input_value() == "a@1"
-    begin, end = side.get_by_label("From"), side.get_by_label("To", exact=True)
+    begin, end = side.get_by_label("From (UTC)"), side.get_by_label("To (UTC)")
 
     def compared(steps, text):
         page.page.get_by_role("button", name="Compare", exact=True).click()
