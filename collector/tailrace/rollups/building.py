@@ -60,7 +60,11 @@ EACH = "events"
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = ["source", "session", "format", "stream", "substream", "kind", "depth", "start", "end", "time"]  # fmt: skip
 
-_EXTENTS = f"SELECT * FROM ({EXTENTS.format(rows='batch')}) AS e({', '.join(LaneExtent._fields)})"  # noqa: S608 - our own words
+_BATCH = "(SELECT *, 0 AS file FROM batch)"
+
+_EXTENTS = f"""
+SELECT * EXCLUDE (file) FROM ({EXTENTS.format(rows=_BATCH)}) AS e(file, {", ".join(LaneExtent._fields)})
+"""  # noqa: S608 - our own words
 
 _PACES = """
 SELECT source, session, min(time) AS first_time, max(time) AS last_time, min(start) AS first_start,
@@ -81,8 +85,8 @@ LEFT JOIN (
 """  # noqa: S608 - our own words
 
 _IN_LANES = f"""
-SELECT l.number AS lane, l.scale, e.* EXCLUDE ({LANE})
-FROM ({EVENTS.format(rows="batch", condition="true")}) AS e
+SELECT l.number AS lane, l.scale, e.* EXCLUDE (file, {LANE})
+FROM ({EVENTS.format(rows=_BATCH, condition="true")}) AS e
 JOIN lanes AS l ON l.source = e.source AND l.session = e.session AND l.stream = e.stream
   AND l.substream IS NOT DISTINCT FROM e.substream
 """  # noqa: S608 - our own words

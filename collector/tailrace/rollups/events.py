@@ -20,7 +20,7 @@ COLUMNS = (
     "source", "session", "stream", "substream", "kind", "name", "id", "depth", "start", "end", "time",
     "attributes", "offset",
 )  # fmt: skip
-"""Columns of the table that the SQL in `EVENTS` needs."""
+"""Columns of the table that the SQL in `EVENTS` needs, beside the number of the row's file (`file`)."""
 
 LANE = "source, session, stream, substream"
 
@@ -35,7 +35,7 @@ and followed by the MD5 sum of the whole name, so that long names stay different
 # one attribute of 10 MB takes 100 MB of memory. Therefore the SQL parses NULL instead of those attributes that it does
 # not need.
 _DRAWN = f"""
-SELECT source, session, stream, substream, depth, "offset", start, "end", kind,
+SELECT file, source, session, stream, substream, depth, "offset", start, "end", kind,
   CASE WHEN name IS NOT NULL THEN {BY_NAME.format("name")}
     WHEN json_valid(CASE WHEN contains(attributes, '"$name"') THEN attributes END) THEN
       concat('?', id, ' ', attributes ->> '$."$name"')
@@ -49,7 +49,7 @@ WHERE (kind = 'span' AND start IS NOT NULL OR kind IN ('instant', 'annotation', 
 """  # noqa: S608 - our own words
 
 _SAME = """
-  source, session, stream, substream, timed, depth, spot AS edge, spot, start, 1::BIGINT AS "count"
+  file, source, session, stream, substream, timed, depth, spot AS edge, spot, start, 1::BIGINT AS "count"
 """
 
 EVENTS = f"""
@@ -107,20 +107,20 @@ SELECT {keys}, {KEYS}, {edge} AS edge, {VALUES} FROM {rows} WHERE what = {COUNTE
 
 EXTENTS = f"""
 WITH parts AS (
-  SELECT source, session, any_value(format) AS format, stream, substream, kind, time IS NOT NULL AS timed,
+  SELECT file, source, session, any_value(format) AS format, stream, substream, kind, time IS NOT NULL AS timed,
     start IS NULL AS lone, count(*) AS rows, max(depth) AS deepest,
     greatest(max("end"::HUGEINT - start), 0) AS longest, min(time) AS since, max(time) AS until, min(start) AS first,
     greatest(max(start), max("end")) AS last, min("end") AS first_end, max("end") AS last_end
   FROM {{rows}} GROUP BY ALL
 )
-SELECT source, session, any_value(format), stream, substream,
+SELECT file, source, session, any_value(format), stream, substream,
   coalesce(sum(rows) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')), 0)::BIGINT, max(deepest),
   max(longest), min(since), max(until), min(first) FILTER (timed), max(last) FILTER (timed),
   min(first) FILTER (NOT timed), max(last) FILTER (NOT timed), min(first_end) FILTER (lone),
   max(last_end) FILTER (lone)
-FROM parts WHERE {DRAWN} GROUP BY source, session, stream, substream
+FROM parts WHERE {DRAWN} GROUP BY file, source, session, stream, substream
 """  # noqa: S608 - our own words
-"""SQL for the extents (`LaneExtent`) of the lanes in `rows`. The SQL first sums the rows of each kind, because DuckDB
+"""SQL for the extents (`LaneExtent`) of the lanes in `rows`, each after the number of its file. The SQL first sums the rows of each kind, because DuckDB
 takes longer to evaluate a FILTER for each row."""
 
 

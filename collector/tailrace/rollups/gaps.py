@@ -213,7 +213,7 @@ class GapPlaces:
         paths = set(rows.paths)
         for unread, wanted in ((paths - self._files, known), (paths, new)):
             if unread:
-                files = _Files(rows, unread)
+                files = _Files(rows, sorted(unread))
                 files.find_beside([each for each in wanted.values() if not each.exact])
                 files.find_around([each for each in wanted.values() if not each.exact])
         self._known, self._files = known | new, paths
@@ -224,7 +224,7 @@ class _Files(NamedTuple):
     """The data files `paths`, in which the events nearest to gaps are searched."""
 
     rows: RowSource
-    paths: Collection[str]
+    paths: Sequence[str]
 
     def find_beside(self, gaps: Sequence[_Nearest]) -> None:
         """Find the events whose sequence number directly precedes or follows a gap."""

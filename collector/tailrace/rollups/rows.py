@@ -190,24 +190,22 @@ class RowSource:
         self.database = database
         self._table = table
 
-    def of(self, paths: Collection[str], name: str) -> str:
-        """Return SQL for the rows of the given data files. For a table at a URL, register the files in DuckDB as
-        the relation `name`."""
+    def of(self, paths: Sequence[str], name: str) -> str:
+        """Return SQL for the rows of the given data files. Its column `file` is the index of a row's file in `paths`.
+        For a table at a URL, register each file in DuckDB as a relation whose name begins with `name`."""
         if self._table.local:
             # Each path is a glob pattern that matches exactly this file.
             files = ", ".join(quote(literal(f"{self._table.root}/{path}")) for path in paths)
-            return f"read_parquet([{files}], hive_partitioning = false)"
+            return f"(SELECT *, file_index AS file FROM read_parquet([{files}], hive_partitioning = false))"  # noqa: S608 - our own words
         dataset = self._table.dataset()
-        fragments = [
-            each
-            for each in dataset.get_fragments()
-            if "/".join(each.path.rsplit("/", 2)[-2:]) in paths
-        ]
-        of_files = ds.FileSystemDataset(
-            fragments, dataset.schema, dataset.format, dataset.filesystem
-        )
-        self.database.register(name, of_files)
-        return name
+        fragments = {"/".join(each.path.rsplit("/", 2)[-2:]): each for each in dataset.get_fragments()}  # fmt: skip
+        found = []
+        for number, path in enumerate(paths):
+            its = [fragments[path]] if path in fragments else []
+            of_file = ds.FileSystemDataset(its, dataset.schema, dataset.format, dataset.filesystem)
+            self.database.register(f"{name}_{number}", of_file)
+            found.append(f"SELECT *, {number} AS file FROM {name}_{number}")  # noqa: S608 - our own words
+        return f"({' UNION ALL '.join(found)})"
 
 
 BATCH = 131_072

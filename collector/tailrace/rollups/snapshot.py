@@ -98,6 +98,10 @@ LEFT JOIN part.late_names AS n
 """
 """SQL that looks up the names of events whose rows have no name, from their labels (see `events`)."""
 
+FILES_READ = 32
+"""Maximum number of data files whose lanes one SQL statement reads. DuckDB reads them in parallel. If a request ends
+early, the lanes of earlier statements stay in the cache."""
+
 WALL = "wall"
 """Name of the time axis that all lanes with wall time share."""
 
@@ -168,17 +172,20 @@ class TimelineSnapshot:
     @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
         """The lanes of each data file, by path. Those of a file without a sidecar are read from the file once."""
-        found = {path: file.lanes for path, file in self.files.items()}
-        for path in self.rows.paths:
-            if path in found:
-                continue
-            lanes = self.cache.plain.get(path)
-            if lanes is None:
-                sql = EXTENTS.format(rows=self.rows.of([path], "extent_rows"))
-                extents = [LaneExtent(*row) for row in self.rows.database.execute(sql).fetchall()]
-                lanes = self.cache.learn(path, extents)
-            found[path] = lanes
-        return found
+        known = self.cache.plain
+        unread = [path for path in self.rows.paths if path not in self.files.keys() | known.keys()]
+        for at in range(0, len(unread), FILES_READ):
+            some = unread[at : at + FILES_READ]
+            extents: list[list[LaneExtent]] = [[] for _ in some]
+            sql = EXTENTS.format(rows=self.rows.of(some, "extent_rows"))
+            for file, *row in self.rows.database.execute(sql).fetchall():
+                extents[file].append(LaneExtent(*row))
+            for path, of_file in zip(some, extents, strict=True):
+                self.cache.learn(path, of_file)
+        return {
+            path: self.files[path].lanes if path in self.files else known[path]
+            for path in self.rows.paths
+        }
 
     @cached_property
     def extents(self) -> dict[LaneKey, LaneExtent]:
@@ -199,11 +206,15 @@ class TimelineSnapshot:
         return placed(of_sessions(self.extents.values(), facts), facts)
 
     @cached_property
+    def unplaced(self) -> list[Gap]:
+        """All gaps by stream."""
+        return [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
+
+    @cached_property
     def gaps(self) -> list[PlacedGap]:
         """All gaps by stream, each with the times of the events between which it lies."""
-        gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
-            return self.cache.places.placed(gaps, self.rows, self.sessions)
+            return self.cache.places.placed(self.unplaced, self.rows, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:
@@ -215,7 +226,7 @@ class TimelineSnapshot:
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
             LaneKey(*place): list(each)
-            for place, each in groupby((g.gap for g in self.gaps), key=lambda gap: gap.place)
+            for place, each in groupby(self.unplaced, key=lambda gap: gap.place)
         }
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
         found = []
