@@ -11,7 +11,7 @@ from tailrace.query.engine import Engine
 from tailrace.rollups import rows
 from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
-from tailrace.rollups.frame import Range, frame
+from tailrace.rollups.frame import Range, frame, look_over
 from tailrace.rollups.rows import RowReader, RowSample
 from tailrace.rollups.sidecar import RollupProgress, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
@@ -29,11 +29,11 @@ def _small_samples(monkeypatch):
     monkeypatch.setattr(rows, "SAMPLE_ROWS", 3000)
 
 
-def times(count, *, timed):
-    starts = range(0, count * STEP, STEP)
+def times(count, *, timed, first=0):
+    starts = range(first * STEP, (first + count) * STEP, STEP)
     ends = [start + STEP // 2 for start in starts]
-    ends[0] = count * STEP
-    found = {"start": starts, "end": ends, "offset": range(count)}
+    ends[0] = (first + count) * STEP
+    found = {"start": starts, "end": ends, "offset": range(first, first + count)}
     return found | ({"time": [EPOCH + start for start in starts]} if timed else {})
 
 
@@ -133,6 +133,52 @@ def test_windows_inside_of_a_sample_are_read_once(store):
         for window in (ALL, ALL._replace(end=ALL.end - STEP)):
             drawn(store, window, cache)
     assert reads.call_count == 1
+
+
+@pytest.fixture
+def overview(store):
+    """Return a snapshot of the store that has an overview."""
+    snapshot = TimelineSnapshot(Engine(store), FileCache(None))
+    look_over(snapshot)
+    return snapshot
+
+
+def part(first, last):
+    """Return the window between two fractions of the whole time."""
+    return Range(*(ALL.begin + int(each * (ALL.end - ALL.begin)) for each in (first, last)))
+
+
+@pytest.mark.parametrize("window", [ALL, part(0, 0.7), part(0.3, 0.8), part(0.7, 0.95)])
+def test_an_overview_serves_windows_that_need_no_larger_sample(store, overview, window):
+    read = RowReader._read
+    with mock.patch.object(RowReader, "_read", autospec=True, side_effect=read) as reads:
+        found = frame(overview, window, PIXELS)
+    assert reads.call_count == 0
+    assert found == drawn(store, window)
+
+
+@pytest.mark.parametrize("store", [True], indirect=True, ids=["times"])
+def test_rows_that_an_overview_leaves_out_are_read(store, overview):
+    window = part(0.4, 0.45)
+    assert frame(overview, window, PIXELS) == drawn(store, window)
+
+
+@pytest.mark.parametrize("store", [True], indirect=True, ids=["times"])
+def test_an_overview_serves_the_files_that_have_no_sums_yet(store, tmp_path):
+    commit_many(store, COUNT, name="step", different=times(COUNT, timed=True, first=COUNT))
+    window = Range(EPOCH, EPOCH + 2 * COUNT * STEP)
+    sidecars = Sidecars(store, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    snapshot = TimelineSnapshot(Engine(store), FileCache(sidecars))
+    look_over(snapshot)
+    read = RowReader._read
+    for _ in SidecarWriter(store, {}, sidecars).write():
+        snapshot.take_up()
+        with mock.patch.object(RowReader, "_read", autospec=True, side_effect=read) as reads:
+            found = frame(snapshot, window, PIXELS)
+        assert reads.call_count == 0
+        assert found == drawn(store, window, FileCache(sidecars))
+    assert (found.one_in, sum(found.spans.count)) == (1, 2 * COUNT)
+    assert snapshot.cache.blocks.overview.rows.pieces.rows == 0
 
 
 def test_a_larger_sample_has_the_rows_of_a_smaller_one(store):

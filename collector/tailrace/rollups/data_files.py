@@ -120,6 +120,7 @@ class FileCache:
             for path in self.plain.keys() - wanted:
                 del self.plain[path]
             if self.sidecars is None:
+                self.blocks.follow(wanted)
                 return {}
             for path in sorted(wanted - self.files.keys()):
                 if (sidecar := self.sidecars.find(path)) is None:
@@ -131,6 +132,7 @@ class FileCache:
                     self.files[path] = CachedFile(sidecar, lanes)
                 except (OSError, pa.ArrowException):
                     self.sidecars.refuse(sidecar)
+            self.blocks.follow(wanted - self.files.keys())
             return dict(self.files)
 
     def drop_damaged(self) -> bool:

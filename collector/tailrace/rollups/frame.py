@@ -169,6 +169,18 @@ def frame(
     )
 
 
+def look_over(snapshot: TimelineSnapshot) -> None:
+    """Read the overview, a sample of the rows of all files without sums, from which the first frames are drawn.
+
+    Raise OSError, or the errors of Arrow and DuckDB, if a file cannot be read."""
+    plain = {path: lanes for path, lanes in snapshot.file_lanes.items() if path not in snapshot.files}  # fmt: skip
+    rows = sum(lanes.all_events for lanes in plain.values())
+    keys = [lane.key for lane in snapshot.lanes]
+    with snapshot.cache.lock:
+        reader = RowReader(snapshot.rows, keys, FrameTexts(), snapshot.cache.blocks)
+        reader.look_over(list(plain), rows)
+
+
 class Drawing(NamedTuple):
     """The drawn rows of a window, before their names are looked up, in buckets of 2 ** `log` ns."""
 

@@ -1,5 +1,5 @@
 """Read rows of data files to draw a window, where there are no usable precomputed sums. The rows around recently
-read windows are cached."""
+read windows are cached, and a sample of all rows (the overview) for the first windows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tailrace.query.engine import literal
 from tailrace.query.filters import quote
 from tailrace.query.table import TableReader
 from tailrace.rollups.events import EVENTS
-from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, coded, numbers
+from tailrace.rollups.pieces import NONE, FrameTexts, Ints, Longs, Pieces, Truths, coded, numbers
 
 ROWS_KEPT = 200_000
-"""Maximum number of cached rows. A row takes about 120 bytes of memory."""
+"""Maximum number of cached rows, beside the overview. A row takes 120 bytes of memory at most."""
 
 BLOCK_ROWS = 60_000
 """Maximum estimated number of rows of a window and its margins. Reading more takes longer than the margins save in
@@ -34,6 +34,13 @@ FARTHEST = 2**63 - 1
 SAMPLE_ROWS = 100_000
 """Approximate number of rows to read for one window. If the window has more, only a sample of them is read. The sample
 should fit into a block (`BLOCK_ROWS`), because the range bar and the lanes show the same sample."""
+
+OVERVIEW = 4
+"""Maximum number of rows in the overview, in multiples of `SAMPLE_ROWS`. A window of a quarter of the lanes needs a
+sample that is four times as large as one of all lanes."""
+
+_DRAWS = 2**31
+"""The rows of a sample are chosen by a hash of the row. A cached row has this hash modulo `_DRAWS`, its `draw`."""
 
 StoredLane = tuple[str, str, str, int | None]
 
@@ -81,6 +88,13 @@ class RowSample(NamedTuple):
         earlier = chosen.format(self.before)
         return f"{chosen.format(self.inside)} AND (time >= {self.opens} OR {earlier})"
 
+    def chosen(self, draws: Ints, spots: Longs) -> Truths:
+        """Return which rows are in the sample, as the SQL condition does, given their draws and stored times."""
+        found: Truths = draws % self.inside == 0
+        if self.opens is not None:
+            found &= (spots >= self.opens) | (draws % self.before == 0)
+        return found
+
     def weighed(self, pieces: Pieces) -> Pieces:
         """Return sampled rows, each with a weight: the number of rows for which it stands."""
         if self.before == 1:
@@ -106,10 +120,13 @@ Ranges = Mapping[tuple[StoredLane, bool], Since]
 
 
 class CodedRows(NamedTuple):
-    """Rows in which each text column holds codes of an Arrow dictionary (`texts`), and `NONE` for missing texts."""
+    """Rows in which each text column holds codes of an Arrow dictionary (`texts`), and `NONE` for missing texts. `file`
+    has the number of each row's data file, and `draw` the number by which the row is chosen for samples."""
 
     pieces: Pieces
     texts: dict[str, pa.Array]
+    file: Ints
+    draw: Ints
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
@@ -120,7 +137,11 @@ class CodedRows(NamedTuple):
                 columns[name], texts[name] = coded(rows.column(name))
             else:
                 columns[name] = numbers(rows.column(name), NONE if name == "depth" else 0)
-        return cls(Pieces.of(rows.num_rows, **columns), texts)
+        file, draw = columns.pop("file"), columns.pop("draw")
+        return cls(Pieces.of(rows.num_rows, **columns), texts, file, draw)
+
+    def take(self, chosen: Longs) -> CodedRows:
+        return CodedRows(self.pieces.take(chosen), self.texts, self.file[chosen], self.draw[chosen])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
         """Return the rows with the numbers that `texts` assigns to their texts, in place of the codes."""
@@ -132,49 +153,74 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """Cached rows of some data files: for each lane (a stream or substream), the rows of a sample in one range of
-    times or ticks."""
+    """Cached rows of some data files: for each lane (a stream or substream), one row in `one_in` of the rows in one
+    range of times or ticks. `paths` has the number of each file."""
 
-    paths: frozenset[str]
+    paths: dict[str, int]
     ranges: Ranges
-    sample: RowSample
+    one_in: int
     rows: CodedRows
 
-    def covers(self, asked: Ranges) -> bool:
+    def serves(self, asked: Ranges, sample: RowSample) -> bool:
+        """Return whether the block has this sample of the rows of its files in the ranges `asked`."""
         found = ((self.ranges.get(name), each) for name, each in asked.items())
-        return all(
+        return self.one_in <= sample.inside and all(
             known is not None and known.since <= each.since and each.before <= known.before
             for known, each in found
         )
 
-    def within(self, asked: Ranges) -> CodedRows:
-        """Return the cached rows that lie in the ranges `asked`, with the lane numbers of these ranges."""
-        pieces = self.rows.pieces
+    def of(self, paths: Collection[str]) -> RowBlock:
+        """Return the block without the rows of files that are not in `paths`."""
+        left = {path: number for path, number in self.paths.items() if path in paths}
+        chosen = np.flatnonzero(np.isin(self.rows.file, list(left.values())))
+        return self._replace(paths=left, rows=self.rows.take(chosen))
+
+    def within(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> CodedRows:
+        """Return a sample of the cached rows of some files that lie in the ranges `asked`, with the lane numbers of
+        these ranges."""
+        pieces, _, file, draw = self.rows
         size = 2 * (1 + max((each.number for each in self.ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
         for name, each in asked.items():
             at = 2 * self.ranges[name].number + each.timed
             number[at], since[at], before[at] = each.number, each.since, each.before
         of: Longs = 2 * pieces.number.astype(np.int64) + pieces.timed
-        chosen = np.flatnonzero((pieces.spot >= since[of]) & (pieces.spot < before[of]))
-        return self.rows._replace(pieces=pieces.take(chosen)._replace(number=number[of[chosen]]))
+        inside = (pieces.spot >= since[of]) & (pieces.spot < before[of])
+        if len(paths) < len(self.paths):
+            inside &= np.isin(file, [self.paths[path] for path in paths])
+        chosen = np.flatnonzero(inside & sample.chosen(draw, pieces.spot))
+        found = self.rows.take(chosen)
+        return found._replace(pieces=found.pieces._replace(number=number[of[chosen]]))
 
 
 class KeptBlocks:
-    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows in total."""
+    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows in total, and the overview."""
 
     def __init__(self) -> None:
+        self.overview: RowBlock | None = None
         self._blocks: list[RowBlock] = []
 
-    def with_all(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> RowBlock | None:
-        """Return a cached block of rows that were read from the given files with this sample, and that cover the ranges
-        `asked`; or None."""
-        for place, block in enumerate(self._blocks):
-            same = block.paths == frozenset(paths) and block.sample == sample
-            if same and block.covers(asked):
-                self._blocks.append(self._blocks.pop(place))
-                return block
-        return None
+    def serving(
+        self, paths: Collection[str], asked: Ranges, sample: RowSample
+    ) -> list[tuple[RowBlock, set[str]]]:
+        """Return the cached blocks that have this sample of the rows of some of the given files in the ranges `asked`,
+        each with those of the files that no earlier block has."""
+        left, found = set(paths), []
+        overview = [] if self.overview is None else [self.overview]
+        for block in [*self._blocks[::-1], *overview]:
+            if (shared := left & block.paths.keys()) and block.serves(asked, sample):
+                found.append((block, shared))
+                left -= shared
+        used = [block for block, _ in found if block is not self.overview]
+        self._blocks = [
+            each for each in self._blocks if not any(each is its for its in used)
+        ] + used
+        return found
+
+    def follow(self, plain: Collection[str]) -> None:
+        """Forget the overview's rows of files that are not in `plain`, the files without sums."""
+        if self.overview is not None and not self.overview.paths.keys() <= set(plain):
+            self.overview = self.overview.of(plain)
 
     def keep(self, block: RowBlock) -> None:
         self._blocks.append(block)
@@ -214,7 +260,8 @@ _NEVER = -(2**63) + 1
 
 _SQL = """
 SELECT l.number, e.what, e.timed, e.depth::INTEGER AS depth, e.edge, e.spot, e.start, e."count" AS events, e.busy, e.longest,
-  e.label, e.member, e."offset", e.kind, e.least, e.most, e.latest
+  e.label, e.member, e."offset", e.kind, e.least, e.most, e.latest, e.file::INTEGER AS file,
+  (hash(e."offset", e.start) % {draws})::INTEGER AS draw
 FROM ({events}) AS e
 JOIN near AS l ON l.source = e.source AND l.session = e.session AND l.stream = e.stream
   AND l.substream IS NOT DISTINCT FROM e.substream
@@ -247,7 +294,7 @@ class RowReader:
 
     def read(
         self,
-        paths: Collection[str],
+        paths: Sequence[str],
         near: Collection[Since],
         about: float,
         sample: RowSample = WHOLE,
@@ -257,39 +304,56 @@ class RowReader:
         if not paths or not near:
             return
         asked = {(self._lanes[each.number], each.timed): each for each in near}
+        left = set(paths)
+        for block, shared in self._kept.serving(paths, asked, sample):
+            yield sample.weighed(block.within(shared, asked, sample).numbered(self._texts))
+            left -= shared
+        paths = [path for path in paths if path in left]
+        if not paths:
+            return
         fitting = (each for each in _MARGINS if about * (1 + 2 * each) <= BLOCK_ROWS)
         margin = next(fitting, 0) if sample == WHOLE else 0
         kept = margin or (sample.opens is None and sample != WHOLE)
-        block = self._block(paths, asked, margin, sample) if kept else None
-        if block is not None:
-            yield sample.weighed(block.within(asked).numbered(self._texts))
+        wide = {name: each.widened(margin) for name, each in asked.items()}
+        new = self._block(paths, wide, sample, ROWS_KEPT) if kept else None
+        if new is not None:
+            self._kept.keep(new)
+            yield sample.weighed(new.within(paths, asked, sample).numbered(self._texts))
             return
         for rows in self._read(paths, near, sample):
             yield sample.weighed(CodedRows.of(rows).numbered(self._texts))
 
+    def look_over(self, paths: Sequence[str], about: float) -> None:
+        """Read a sample of all rows of the lanes in some data files, and keep it as the overview. Do nothing if there
+        are so few rows (`about`) that no window needs a sample."""
+        if about <= SAMPLE_ROWS:
+            return
+        one_in = _one_in(about / OVERVIEW)
+        everything = {
+            (lane, timed): Since(number, timed, -FARTHEST, FARTHEST)
+            for number, lane in enumerate(self._lanes)
+            for timed in (False, True)
+        }
+        sample, most = RowSample(one_in, one_in), 2 * OVERVIEW * SAMPLE_ROWS
+        self._kept.overview = self._block(paths, everything, sample, most)
+
     def _block(
-        self, paths: Collection[str], asked: Ranges, margin: int, sample: RowSample
+        self, paths: Sequence[str], ranges: Ranges, sample: RowSample, most: int
     ) -> RowBlock | None:
-        """Return a block of rows of the given files, read with this sample, that covers the ranges `asked`. Take the
-        block from the cache, or read it. Return None if the block would have more than `ROWS_KEPT` rows."""
-        block = self._kept.with_all(paths, asked, sample)
-        if block is not None:
-            return block
-        wide = {name: each.widened(margin) for name, each in asked.items()}
+        """Read a block of rows. Return None if it would have more than `most` rows."""
         tables, rows = [], 0
-        with closing(self._read(paths, wide.values(), sample)) as batches:
+        with closing(self._read(paths, ranges.values(), sample)) as batches:
             for table in batches:
                 tables.append(table)
                 rows += table.num_rows
-                if rows > ROWS_KEPT:
+                if rows > most:
                     return None
-        rows_of = CodedRows.of(pa.concat_tables(tables))
-        block = RowBlock(frozenset(paths), wide, sample, rows_of)
-        self._kept.keep(block)
-        return block
+        numbers_of = {path: number for number, path in enumerate(paths)}
+        found = CodedRows.of(pa.concat_tables(tables))
+        return RowBlock(numbers_of, ranges, sample.inside, found)
 
     def _read(
-        self, paths: Collection[str], near: Collection[Since], sample: RowSample
+        self, paths: Sequence[str], near: Collection[Since], sample: RowSample
     ) -> Generator[pa.Table]:
         """Yield rows in batches. The first batch is empty, so that the columns are known even without rows."""
         times = "true"
@@ -304,7 +368,8 @@ class RowReader:
         try:
             # Close the reader even if the caller stops early. An open result would block the next statement of this
             # connection.
-            with database.sql(_SQL.format(events=events)).to_arrow_reader(BATCH) as reader:
+            sql = _SQL.format(events=events, draws=_DRAWS)
+            with database.sql(sql).to_arrow_reader(BATCH) as reader:
                 yield reader.schema.empty_table()
                 for batch in reader:
                     yield pa.Table.from_batches([batch])

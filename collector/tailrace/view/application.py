@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -16,6 +16,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from inspect import cleandoc
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.errors import TailraceError
+from tailrace.rollups.frame import look_over
+from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.view.answers import (
     CSV,
     JSON,
@@ -41,7 +44,7 @@ from tailrace.view.answers import (
 from tailrace.view.door import Door, Token
 from tailrace.view.endpoints import inventory, statistics, timeline
 from tailrace.view.endpoints.sql import sql
-from tailrace.view.leases import TEND_SECONDS, ServedStore
+from tailrace.view.leases import TEND_SECONDS, ServedStore, SnapshotLease
 from tailrace.view.questions import ApiQuestion, OfExport
 from tailrace.view.streaming import (
     ARCHIVE,
@@ -237,6 +240,7 @@ class Viewer:
     ) -> None:
         self._first = stores[0]
         self._ending = threading.Event()
+        self._preparing = SnapshotLease(stores[:1])
         self._pool = AnswerPool(stores)
         self._watch = LiveWatch(stores[0])
         _page_files()  # Read the files now, because an upgrade may replace them while the server runs.
@@ -267,13 +271,35 @@ class Viewer:
         tending.start()
         yield
         self._ending.set()
+        self._preparing.interrupt()
         self._first.lacking.set()
         self._watch.close()
         self._pool.close()
 
+    def _prepare(self) -> None:
+        """Compute what the first frame of a timeline needs, before a page requests the frame. Between the steps, a
+        request that waits for the timeline may get it."""
+        steps: tuple[Callable[[TimelineSnapshot], object], ...] = (
+            attrgetter("lanes"),
+            look_over,
+            attrgetter("gaps"),
+        )
+        for step in steps:
+            lease = self._preparing = SnapshotLease([self._first])
+            if self._ending.is_set():
+                return
+            good = False
+            # Ignore the error here, because the answers to requests report it.
+            with suppress(Exception):
+                step(lease.timeline())
+                good = True
+            lease.end(good=good)
+
     def _tend(self) -> None:
-        """Write roll-ups for data files that have none, until the application ends. A timeline of files without
-        roll-ups is computed from all their rows or, if these are too many, from a sample."""
+        """Prepare the first frame of a timeline. Then write roll-ups for data files that have none, until the
+        application ends. A timeline of files without roll-ups is computed from all their rows or, if these are too
+        many, from a sample."""
+        self._prepare()
         os.nice(TENDING_NICENESS)  # On Linux, this changes the niceness of this thread alone.
         while True:
             self._first.lacking.clear()
