@@ -48,7 +48,7 @@ from tailrace.rollups.drawing import (
 from tailrace.rollups.events import COUNTER
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.pieces import NONE, Floats, FrameTexts, Longs, Pieces, Truths, joined
-from tailrace.rollups.rows import WHOLE, RowReader, RowSample, Since
+from tailrace.rollups.rows import WHOLE, Ranges, RowQuery, RowReader, RowSample, Since
 from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 from tailrace.store.refusal import line
@@ -178,7 +178,7 @@ def look_over(snapshot: TimelineSnapshot) -> None:
     keys = [lane.key for lane in snapshot.lanes]
     with snapshot.cache.lock:
         reader = RowReader(snapshot.rows, keys, FrameTexts(), snapshot.cache.blocks)
-        reader.look_over(list(plain), rows)
+        reader.look_over(plain, rows)
 
 
 class Drawing(NamedTuple):
@@ -496,8 +496,13 @@ class WindowParts:
             (short, near, WHOLE),
             (self._plain, least_since(self._plain), self.sample),
         ):
+            asked: Ranges = {
+                (painter.keys[each.number], each.timed): each for each in ranges.values()
+            }
             about = sum(each.rows(each.since) for each in files)
-            yield from rows.read([each.path for each in files], ranges.values(), about, sample)
+            stored = sum(int(each.lanes.events[each.reached.lanes].sum()) for each in files)
+            paths = [each.path for each in files]
+            yield from rows.read(RowQuery(paths, asked, sample, about, about / max(stored, 1)))
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:

@@ -102,8 +102,11 @@ _OTHERWISE = ("dftracer", "et3")
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
-FROM ({events}) AS e JOIN beside AS g USING (source, session, stream, number) GROUP BY g.key, g.below
+FROM (FROM ({events}) WHERE number IN (SELECT number FROM beside)) AS e
+JOIN beside AS g USING (source, session, stream, number) GROUP BY g.key, g.below
 """
+"""SQL for the events directly before and after gaps. Few rows have one of the numbers, and to look for the number alone
+is faster than the join."""
 
 _EVENT = "struct_pack(place := e.{by}, time := e.time, start := e.start)"
 _NEAREST = ", ".join(

@@ -25,6 +25,10 @@ BLOCK_ROWS = 60_000
 """Maximum estimated number of rows of a window and its margins. Reading more takes longer than the margins save in
 later reads."""
 
+MOST = 0.6
+"""If a larger fraction of the rows is needed, their stored times are not compared with the window when they are read.
+The comparison would take longer than the other rows."""
+
 _MARGINS = (8, 4, 2, 1)
 """Margins that may be read before and after a window, in lengths of the window."""
 
@@ -119,6 +123,33 @@ Ranges = Mapping[tuple[StoredLane, bool], Since]
 """Ranges of rows by lane (a stream or substream), and by whether they are ranges of stored times."""
 
 
+_IN_STREAMS = "(source, session, stream) IN (SELECT (source, session, stream) FROM near)"
+"""SQL condition that leaves out most rows of other lanes, before the rows' labels are computed."""
+
+
+class RowQuery(NamedTuple):
+    """The rows that a window needs from some data files: a sample of those in the ranges `ranges`.
+
+    `rows` is an estimate of the number of rows in the ranges, before sampling, and `share` the fraction of the rows of
+    the lanes that are in the ranges."""
+
+    paths: Collection[str]
+    ranges: Ranges
+    sample: RowSample
+    rows: float
+    share: float = 1.0
+
+    @property
+    def sql(self) -> str:
+        """SQL condition that selects the rows, and maybe rows outside of the ranges."""
+        near, times = self.ranges.values(), "true"
+        if self.share < MOST and all(each.timed for each in near):
+            # All rows have a stored time in this range, so that DuckDB can skip parts of files.
+            since, before = min(each.since for each in near), max(each.before for each in near)
+            times = f"time >= {max(since, 0)} AND time < {before}"
+        return f"{times} AND {self.sample.sql} AND {_IN_STREAMS}"
+
+
 class CodedRows(NamedTuple):
     """Rows in which each text column holds codes of an Arrow dictionary (`texts`), and `NONE` for missing texts. `file`
     has the number of each row's data file, and `draw` the number by which the row is chosen for samples."""
@@ -161,10 +192,10 @@ class RowBlock(NamedTuple):
     one_in: int
     rows: CodedRows
 
-    def serves(self, asked: Ranges, sample: RowSample) -> bool:
-        """Return whether the block has this sample of the rows of its files in the ranges `asked`."""
-        found = ((self.ranges.get(name), each) for name, each in asked.items())
-        return self.one_in <= sample.inside and all(
+    def serves(self, asked: RowQuery) -> bool:
+        """Return whether the block has the asked rows of its files."""
+        found = ((self.ranges.get(name), each) for name, each in asked.ranges.items())
+        return self.one_in <= asked.sample.inside and all(
             known is not None and known.since <= each.since and each.before <= known.before
             for known, each in found
         )
@@ -175,20 +206,19 @@ class RowBlock(NamedTuple):
         chosen = np.flatnonzero(np.isin(self.rows.file, list(left.values())))
         return self._replace(paths=left, rows=self.rows.take(chosen))
 
-    def within(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> CodedRows:
-        """Return a sample of the cached rows of some files that lie in the ranges `asked`, with the lane numbers of
-        these ranges."""
+    def within(self, asked: RowQuery) -> CodedRows:
+        """Return the asked rows, with the lane numbers of the asked ranges. The block must have them."""
         pieces, _, file, draw = self.rows
         size = 2 * (1 + max((each.number for each in self.ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
-        for name, each in asked.items():
+        for name, each in asked.ranges.items():
             at = 2 * self.ranges[name].number + each.timed
             number[at], since[at], before[at] = each.number, each.since, each.before
         of: Longs = 2 * pieces.number.astype(np.int64) + pieces.timed
         inside = (pieces.spot >= since[of]) & (pieces.spot < before[of])
-        if len(paths) < len(self.paths):
-            inside &= np.isin(file, [self.paths[path] for path in paths])
-        chosen = np.flatnonzero(inside & sample.chosen(draw, pieces.spot))
+        if len(asked.paths) < len(self.paths):
+            inside &= np.isin(file, [self.paths[path] for path in asked.paths])
+        chosen = np.flatnonzero(inside & asked.sample.chosen(draw, pieces.spot))
         found = self.rows.take(chosen)
         return found._replace(pieces=found.pieces._replace(number=number[of[chosen]]))
 
@@ -200,15 +230,13 @@ class KeptBlocks:
         self.overview: RowBlock | None = None
         self._blocks: list[RowBlock] = []
 
-    def serving(
-        self, paths: Collection[str], asked: Ranges, sample: RowSample
-    ) -> list[tuple[RowBlock, set[str]]]:
-        """Return the cached blocks that have this sample of the rows of some of the given files in the ranges `asked`,
-        each with those of the files that no earlier block has."""
-        left, found = set(paths), []
+    def serving(self, asked: RowQuery) -> list[tuple[RowBlock, set[str]]]:
+        """Return the cached blocks that have the asked rows of some of the files, each with those of these files that no
+        earlier block has."""
+        left, found = set(asked.paths), []
         overview = [] if self.overview is None else [self.overview]
         for block in [*self._blocks[::-1], *overview]:
-            if (shared := left & block.paths.keys()) and block.serves(asked, sample):
+            if (shared := left & block.paths.keys()) and block.serves(asked):
                 found.append((block, shared))
                 left -= shared
         used = [block for block, _ in found if block is not self.overview]
@@ -269,9 +297,6 @@ WHERE CASE WHEN e.timed THEN e.spot >= l.since AND e.spot < l.before
   ELSE e.spot >= l.tick_since AND e.spot < l.tick_before END
 """
 
-_IN_STREAMS = "(source, session, stream) IN (SELECT (source, session, stream) FROM near)"
-"""SQL condition that leaves out most rows of other lanes, before the rows' labels are computed."""
-
 _SCHEMA = pa.schema(
     [
         ("number", pa.int32()), ("source", pa.string()), ("session", pa.string()), ("stream", pa.string()),
@@ -292,79 +317,70 @@ class RowReader:
         self._texts = texts
         self._kept = kept
 
-    def read(
-        self,
-        paths: Sequence[str],
-        near: Collection[Since],
-        about: float,
-        sample: RowSample = WHOLE,
-    ) -> Iterator[Pieces]:
-        """Yield the rows of some data files in the ranges `near`, or a sample of them, from cached blocks if
-        possible. `about` is an estimate of the number of rows."""
-        if not paths or not near:
+    def read(self, asked: RowQuery) -> Iterator[Pieces]:
+        """Yield the asked rows, from cached blocks if possible."""
+        left = set(asked.paths)
+        for block, paths in self._kept.serving(asked):
+            yield self._pieces(block.within(asked._replace(paths=paths)), asked.sample)
+            left -= paths
+        if not left or not asked.ranges:
             return
-        asked = {(self._lanes[each.number], each.timed): each for each in near}
-        left = set(paths)
-        for block, shared in self._kept.serving(paths, asked, sample):
-            yield sample.weighed(block.within(shared, asked, sample).numbered(self._texts))
-            left -= shared
-        paths = [path for path in paths if path in left]
-        if not paths:
-            return
-        fitting = (each for each in _MARGINS if about * (1 + 2 * each) <= BLOCK_ROWS)
-        margin = next(fitting, 0) if sample == WHOLE else 0
-        kept = margin or (sample.opens is None and sample != WHOLE)
-        wide = {name: each.widened(margin) for name, each in asked.items()}
-        new = self._block(paths, wide, sample, ROWS_KEPT) if kept else None
-        if new is not None:
-            self._kept.keep(new)
-            yield sample.weighed(new.within(paths, asked, sample).numbered(self._texts))
-            return
-        for rows in self._read(paths, near, sample):
-            yield sample.weighed(CodedRows.of(rows).numbered(self._texts))
+        asked = asked._replace(paths=sorted(left))
+        if (wide := self._with_margins(asked)) is not None:
+            new = self._block(wide, ROWS_KEPT)
+            if new is not None:
+                self._kept.keep(new)
+                yield self._pieces(new.within(asked), asked.sample)
+                return
+        for rows in self._read(asked):
+            yield self._pieces(CodedRows.of(rows), asked.sample)
 
-    def look_over(self, paths: Sequence[str], about: float) -> None:
+    def look_over(self, paths: Collection[str], rows: float) -> None:
         """Read a sample of all rows of the lanes in some data files, and keep it as the overview. Do nothing if there
-        are so few rows (`about`) that no window needs a sample."""
-        if about <= SAMPLE_ROWS:
+        are so few rows that no window needs a sample."""
+        if rows <= SAMPLE_ROWS:
             return
-        one_in = _one_in(about / OVERVIEW)
+        one_in = _one_in(rows / OVERVIEW)
         everything = {
             (lane, timed): Since(number, timed, -FARTHEST, FARTHEST)
             for number, lane in enumerate(self._lanes)
             for timed in (False, True)
         }
-        sample, most = RowSample(one_in, one_in), 2 * OVERVIEW * SAMPLE_ROWS
-        self._kept.overview = self._block(paths, everything, sample, most)
+        query = RowQuery(sorted(paths), everything, RowSample(one_in, one_in), rows)
+        self._kept.overview = self._block(query, 2 * OVERVIEW * SAMPLE_ROWS)
 
-    def _block(
-        self, paths: Sequence[str], ranges: Ranges, sample: RowSample, most: int
-    ) -> RowBlock | None:
+    def _pieces(self, rows: CodedRows, sample: RowSample) -> Pieces:
+        return sample.weighed(rows.numbered(self._texts))
+
+    def _with_margins(self, asked: RowQuery) -> RowQuery | None:
+        """Return the query for a block that is worth caching, or None."""
+        if asked.sample != WHOLE:
+            return asked if asked.sample.opens is None else None
+        for margin in _MARGINS:
+            if asked.rows * (1 + 2 * margin) <= BLOCK_ROWS:
+                wide = {name: each.widened(margin) for name, each in asked.ranges.items()}
+                return asked._replace(ranges=wide, share=0)
+        return None
+
+    def _block(self, asked: RowQuery, most: int) -> RowBlock | None:
         """Read a block of rows. Return None if it would have more than `most` rows."""
         tables, rows = [], 0
-        with closing(self._read(paths, ranges.values(), sample)) as batches:
+        with closing(self._read(asked)) as batches:
             for table in batches:
                 tables.append(table)
                 rows += table.num_rows
                 if rows > most:
                     return None
-        numbers_of = {path: number for number, path in enumerate(paths)}
+        numbers_of = {path: number for number, path in enumerate(asked.paths)}
         found = CodedRows.of(pa.concat_tables(tables))
-        return RowBlock(numbers_of, ranges, sample.inside, found)
+        return RowBlock(numbers_of, asked.ranges, asked.sample.inside, found)
 
-    def _read(
-        self, paths: Sequence[str], near: Collection[Since], sample: RowSample
-    ) -> Generator[pa.Table]:
+    def _read(self, asked: RowQuery) -> Generator[pa.Table]:
         """Yield rows in batches. The first batch is empty, so that the columns are known even without rows."""
-        times = "true"
-        if all(each.timed for each in near):
-            # All rows have a stored time in this range, so that DuckDB can skip parts of files.
-            since, before = min(each.since for each in near), max(each.before for each in near)
-            times = f"time >= {max(since, 0)} AND time < {before}"
         database = self._rows.database
-        database.register("near", self._near(near))
-        condition = f"{times} AND {sample.sql} AND {_IN_STREAMS}"
-        events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=condition)
+        database.register("near", self._near(asked.ranges.values()))
+        rows = self._rows.of(list(asked.paths), "near_rows")
+        events = EVENTS.format(rows=rows, condition=asked.sql)
         try:
             # Close the reader even if the caller stops early. An open result would block the next statement of this
             # connection.
