@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.query.engine import Engine
 from tailrace.rollups import rows
 from tailrace.rollups.building import SidecarWriter
@@ -15,6 +18,8 @@ from tailrace.rollups.frame import Range, frame, look_over
 from tailrace.rollups.rows import RowReader, RowSample
 from tailrace.rollups.sidecar import RollupProgress, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
+from tailrace.view.application import Viewer
+from tailrace.view.leases import ServedStore, SnapshotLease
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit, commit_many, make, row
 
@@ -179,6 +184,27 @@ def test_an_overview_serves_the_files_that_have_no_sums_yet(store, tmp_path):
         assert found == drawn(store, window, FileCache(sidecars))
     assert (found.one_in, sum(found.spans.count)) == (1, 2 * COUNT)
     assert snapshot.cache.blocks.overview.rows.pieces.rows == 0
+
+
+def test_a_server_prepares_the_first_frame_before_a_page_requests_it(store):
+    served = ServedStore(choose(None, str(store)), SystemClock())
+    Viewer([served], None)._prepare()
+    lease = SnapshotLease([served])
+    read = Engine.rows
+    with (
+        mock.patch.object(RowReader, "_read", autospec=True) as samples,
+        mock.patch.object(Engine, "rows", autospec=True, side_effect=read) as statements,
+    ):
+        found = frame(lease.timeline(), ALL, PIXELS)
+    lease.end(good=True)
+    assert samples.call_count == statements.call_count == 0
+    assert found == drawn(store)
+
+
+def test_a_server_of_a_damaged_store_still_starts(store):
+    for file in Path(store, "events").glob("day=*/*.parquet"):
+        file.write_bytes(b"PAR1")
+    Viewer([ServedStore(choose(None, str(store)), SystemClock())], None)._prepare()
 
 
 def test_a_larger_sample_has_the_rows_of_a_smaller_one(store):
