@@ -40,7 +40,8 @@ class Found(NamedTuple):
     inode: int
     kind: int
     flags: int
-    """The file's status flags (0 for a socket), because the kernel may have reused a removed file's inode number."""
+    """The file's status flags (0 for a socket). They are compared, too, because the kernel may have reused the inode
+    number of a removed file for another file."""
 
     @classmethod
     def behind(cls, number: int) -> Found:

@@ -95,8 +95,8 @@ class Introductions:
         self._left = 0
         """Number of further datagrams that must announce the session, if the client asks for no answers."""
         self._delayed = False
-        """Whether the events in the queue were delayed. If so, the collector cannot find out from the times in their
-        datagrams which program has sent them."""
+        """Whether the events in the queue had to wait. If so, the times in their datagrams no longer show the collector
+        which program has sent them."""
 
     def begin(self) -> None:
         self._left = ANNOUNCEMENTS

@@ -140,7 +140,8 @@ def close(timeout: float = 1.0) -> bool:
 def _answer_while_off() -> bool:
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
-    _counted += 1  # Do not report the event that this call of `miss` has counted.
+    # The call of `miss` above has counted an event that does not exist: do not report it.
+    _counted += 1
     return _off_answer and not came
 
 

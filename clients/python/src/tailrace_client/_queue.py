@@ -30,7 +30,8 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Number of forgotten ranges of a stream (`_Past`), beyond which a new range is merged into an adjoining one."""
+"""If a stream has this many forgotten ranges (`_Past`: events that the queue no longer keeps), a new range is merged
+into an adjoining one."""
 
 _RANGES_MAX = 1024
 """Maximum number of forgotten ranges of a stream after an answer has split ranges. Further ranges are merged."""
@@ -166,9 +167,9 @@ _SPANS_MAX = 64
 """Maximum number of acknowledged ranges of event numbers that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of ranges of each stream in which a collector may have given up events. Further ranges are merged,
-because these ranges stay missing at another collector, which accepts later events of a stream only behind a few missing
-ranges."""
+"""Maximum number of remembered ranges of each stream in which a collector may have given up events. Another collector
+misses the events of all these ranges, and accepts later events of a stream only if few earlier ranges are missing.
+Further ranges are therefore merged."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -341,7 +342,8 @@ class Queue:
             under_way.popleft()
 
     def refused(self) -> list[Chunk]:
-        """Drop the offered items, which the kernel will never accept. Return the chunks that were never sent before."""
+        """Drop the items that were offered to the kernel, because it will never accept them. Return the chunks that
+        were never sent before."""
         lost = [item for item in self._under_way if not item.is_packet]
         self._under_way.clear()
         self._part = 0
@@ -360,7 +362,8 @@ class Queue:
         self._part = 0
 
     def broken(self) -> None:
-        """Put all offered chunks back as a whole, and drop the session packets, because the connection has broken."""
+        """Put back all chunks that were offered to the kernel, to send them again from their first byte on, and drop
+        the session packets. The connection has broken."""
         if self._part and not self._under_way[0].is_packet:
             chunk = self._under_way[0].chunk
             self.sent[chunk.stream] = max(chunk.whole(self._part), self.sent.get(chunk.stream, 0))
@@ -482,7 +485,8 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Remove and return the forgotten ranges, which no collector received."""
+        """Remove and return the forgotten ranges (events that the queue no longer keeps), because no collector has
+        received these events."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
@@ -563,7 +567,7 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
-        """Replace the items that must be sent again, and those that wait for an answer."""
+        """Set the items that must be sent again, and the items that wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)

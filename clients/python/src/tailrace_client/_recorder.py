@@ -126,20 +126,20 @@ class Memory:
 
     def __init__(self, limit: int, chunk: int, longest: int) -> None:
         """Grant at most `limit` bytes in total, and `longest` bytes at once. Each time that `chunk` more bytes were
-        granted, the lane becomes `due`."""
+        granted, the recorder must call `filled` to have them sent (`Lane.due`)."""
         self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
         self._granted = 0
-        """Number of bytes that were granted since the recorder last had to call `filled` (`Lane.due`)."""
+        """Number of bytes that were granted since a lane last became `due`."""
         self._released: list[int] = []
 
     def release(self, size: int) -> None:
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant a lane memory for a packet of `size` bytes, and for more if enough is free for `lanes` lanes. Return
-        False if the packet does not fit."""
+        """Grant a lane memory for a packet of `size` bytes, and some in advance for later packets: at most `chunk`
+        bytes, less if there are many `lanes`. Return False if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()

@@ -156,7 +156,8 @@ class Sender:
         self._unstarted = [True]
         """A list with one token: the caller that removes it, by the atomic `pop`, starts the thread."""
         self._idle = [True]
-        """A list with one token while no thread works: the thread that removes it works, even if two were started."""
+        """A list that holds one token while no thread works. Only the thread that removes the token works, even if two
+        threads were started."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -368,8 +369,9 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    # `NONE` stays until the thread has checked that it is no greenlet. Do not use `threading.Thread`:
-                    # at its end, it would fail if a library has replaced the `threading` module meanwhile.
+                    # The state stays `NONE` until the new thread has checked that it is a real thread, not a greenlet.
+                    # Do not use `threading.Thread`: at its end, it would fail if a library has replaced the `threading`
+                    # module meanwhile.
                     self._rest = _Rest.NONE
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # Another caller is about to start the thread.

@@ -62,7 +62,7 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
     scheduler = _first(_SCHEDULERS, environ)
     launch = _first(_LAUNCHES.get(by, ()), environ)
     if scheduler is not None:
-        # Flux spells job ids with either letter, and f is easier to type.
+        # Flux spells job ids with U+0192 or with f, and f is easier to type.
         scheduler = scheduler.replace("\u0192", "f")
     if scheduler is None or launch is None:
         return scheduler or launch
@@ -192,8 +192,8 @@ class Session:
         self._epoch, self._ticks = epoch, ticks
         self._cost = cost
         self._stated: tuple[int, dict[str, object]] = (-1, {})
-        """The number of events and their cost, as the last goodbye (the packet that ends the session) states them. A
-        repeated goodbye states the same."""
+        """The number of events, and the CPU time that recording them has cost, as the last goodbye (the packet that
+        ends the session) states them. A repeated goodbye states the same."""
         # Look at `sys.argv` only without a given name: in an embedded interpreter, a program may have set it to anything.
         name = process or Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"
         self._fields: dict[str, object] = {

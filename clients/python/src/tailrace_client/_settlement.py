@@ -330,7 +330,8 @@ class Fate:
 
     def has_ended(self, position: int) -> bool:
         """Return whether all events before `position` are settled, and the collector has answered the goodbye (the
-        packet that ends the session) after them. If the client asks for no answers, the goodbye must have been sent."""
+        packet that ends the session and follows all events). If the client asks for no answers, it is enough that the
+        goodbye was sent."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)

@@ -88,8 +88,8 @@ class Tcp(_Connection):
         super().__init__()
         self._host, self._port = host, port
         self._credentials = credentials
-        # Only names that need no resolver count: resolving needs locks, and another thread may have held such a lock at
-        # a fork.
+        # Call a host near only if its name needs no resolver: resolving needs locks, and another thread may have held
+        # such a lock at a fork.
         self.is_near = host != b"localhost" and is_this_host(host)
         self.refusal = (
             "does it know the token?" if credentials.has_token else "does it want a token?"

@@ -63,8 +63,8 @@ class SpanProcessor(sdk.SpanProcessor):
     def __init__(self) -> None:
         """Begin without spans. A processor may serve several providers."""
         self._starts: dict[int, int] = {}
-        """For each open span, by its id, the reading of the emitter's clock at its start, if that clock is the
-        program's own."""
+        """For each open span, by its id: the emitter's time at the start of the span. Only needed if the program
+        supplies the emitter's clock, because OpenTelemetry's times cannot be converted to this clock."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
         """Emit the event `otel.start`."""
