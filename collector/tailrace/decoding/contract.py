@@ -165,8 +165,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         ...
 
     def lacking_of(self, process: int) -> str | None:
-        """Return the value that `EndingDecoder.lacking` would have for the last run of the process; None for an unknown
-        process."""
+        """Return the detail of the gap record that a missing end mark causes for the last run of the process (see
+        `EndingDecoder.lacking`); None for an unknown process."""
         ...
 
 

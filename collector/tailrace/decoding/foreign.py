@@ -95,8 +95,8 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     """Return the key in `FOREIGN` for content that begins with `head`, or "". `path` is "" without a file.
 
-    `formats` has the source's format. Besides Tailrace's own formats, only the source's format may recognise the
-    content as a trace, because any other plug-in may recognise any content."""
+    `formats` has the source's format. Only this format and Tailrace's own formats are asked whether the content is a
+    trace, because any other plug-in might accept any content."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.

@@ -428,7 +428,8 @@ def _answering(
 
 
 def check_answer(of: str, answer: T) -> T:
-    """Return the result of the function `of` of a plug-in's `Files`. Raise ContractError if it is not valid."""
+    """Return `answer`, which the function with the name `of` in a plug-in's `Files` has returned. Raise ContractError
+    if the answer is not valid."""
     try:
         exact = msgspec.convert(answer, _ANSWERS[of])
         hash(exact)

@@ -256,8 +256,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes for which a session record stands that has no content: blank lines, a byte order mark or
-    Ctrl-Zs. Return None for a record with any other name."""
+    """Return the bytes for which a session record without content stands: blank lines, a byte order mark or Ctrl-Zs.
+    Return None for a record with any other name."""
     blank = b" " * min(size - 1, BLANK_MAX) + b"\n"
     marks = {"blank_lines": blank, "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)

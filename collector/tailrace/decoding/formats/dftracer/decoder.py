@@ -508,7 +508,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     @property
     def _usual(self) -> bool:
         """Return whether the kernel may read from the next byte on. A line or an element must begin there, no split
-        record may wait, and the run of the current process must be known and usual."""
+        record may wait, and the run of the current process must be known and have the property `TracedRun.usual`."""
         return self._lines.between and not self._held and bool(self._run.pid) and self._run.usual
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:

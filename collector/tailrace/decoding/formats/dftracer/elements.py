@@ -83,8 +83,8 @@ class Element(msgspec.Struct):
 
 
 def whole_elements(data: bytes, at: int, stop: int) -> list[bytes]:
-    """Return the complete elements from `at` on, after each of which another element of the line begins before
-    `stop`."""
+    """Return the elements from `at` on that are certainly complete, because another element of the line begins after
+    them and before `stop`."""
     found = []
     while whole := _ELEMENT.match(data, at, stop):
         found.append(whole[0])

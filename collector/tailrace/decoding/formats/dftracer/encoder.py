@@ -83,7 +83,7 @@ def respelled(fields: Iterable[tuple[str, str]], spell: Callable[[str], bytes]) 
 
 
 def _raw(text: str) -> bytes:
-    """Return the bytes that the tracer wrote for a value: without escapes, and as before a repair (see `salvage`)."""
+    """Return the bytes that the tracer wrote for a value: without escapes, and with any repair by `salvage` undone."""
     if text.startswith('"'):
         string: str = json.loads(text)
         return b'"' + string.encode(errors="surrogateescape") + b'"'
@@ -245,7 +245,8 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the field `name` (FH, HH or SH) of a name record. If `theirs` has no field `args`, add it."""
+    """Return the field `name` (FH, HH or SH) of a name record. `theirs` has the record's own fields. If `args` is not
+    among them, replace `hhash` by `args`."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

@@ -116,9 +116,9 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """The part of each process's last run (program execution) that is in this file, by the process's number. If ids
-        do not show the part, the value is None for a run whose end is missing (`TracedRun.lacking`); for any other run,
-        the process is left out."""
+        """The part of each process's last run (program execution) that is in this file, by the process's number. The
+        value is None if ids do not show the part and the end of the run is missing (`TracedRun.lacking`). If ids do not
+        show the part and no end is missing, the process is left out."""
         found = {number: (run.piece, run.lacking) for number, run in self.runs.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -183,7 +183,7 @@ class Processes:
         run = self.runs[number]
         run.pid, run.host = pid, host
         if number == self._rest:
-            # Several processes share the run, so that their ids prove nothing.
+            # Several processes share the run, so missing ids do not show missing events.
             run.stored.counts = False
         return number
 

@@ -309,8 +309,8 @@ class TracedRun:
             claimed = old.stage == "settled" and bool(old.counts)
             old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
             self.saw(reading)
-            # Take back the gap that `_late` has reported. If ids prove nothing, the part of the run that this record
-            # states has no ids.
+            # Take back the gap that `_late` has reported. If the ids do not show which part of the run is in this file,
+            # the record states the part without ids.
             piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
             about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
             late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
@@ -416,7 +416,8 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether `settle` is due: the run has ended, or the file begins with the two blanks of release 1.0."""
+        """Whether `settle` must still be called: the run has ended, or the file begins with the two blanks that release
+        1.0 writes."""
         return self.stored.stage == "ended" or self.stored.blanks
 
     def over(self, offset: int) -> list[Record]:
@@ -448,7 +449,8 @@ class TracedRun:
 
     @property
     def piece(self) -> RunPiece | None:
-        """Return the part of the run that is in this file, as ranges of ids; None if ids do not show the part."""
+        """Return the part of the run that is in this file, as ranges of ids; None if the ids of the run's events are
+        absent or unreliable."""
         state = self.stored
         if state.counts is False or not state.numbered or state.mixed:
             return None

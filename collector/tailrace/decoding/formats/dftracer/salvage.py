@@ -159,7 +159,8 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Return a JSON object or array unchanged. The tracer composes them itself, so a repair would be a guess."""
+        """Return a JSON object or array unchanged. Raise _UnsureError if it is damaged: the tracer composes such values
+        itself, so what it meant to write can only be guessed."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)

@@ -7,8 +7,8 @@ lines of the two forms look alike.
 one tick for each entry and exit, including those known to be missing. Two signs show missing lines, and each missing
 line is reported once:
 
-- An exit whose method is not on the stack of its thread, unless an exit of an outer frame has removed the frame. Once a
-  frame that was open at this exit ends, the entry of the exit counts as missing (`unmatched_exit`).
+- An exit whose method is not on the stack of its thread, unless an exit of an outer frame has removed the frame. The
+  entry of such an exit counts as missing (`unmatched_exit`) once a frame ends that was open when the exit came.
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
   cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
@@ -20,10 +20,11 @@ Frames without an exit are no sign of missing lines, because exceptions write no
 or shuffled, such a frame may be the entry of an earlier exit. If the first sign has reported an exit of the same
 method, this report is therefore taken back, and the beginning counts as possibly missing (`no_start`).
 
-The input may be the rest of a longer file that somebody split, and nothing in the input shows this. So entries that may
-lie before the first line, and the difference that the first deaths have, do not count as missing lines. They are
-reported once, as a beginning that may be missing (`no_start`). Once two deaths at different places have an equal
-difference, each further difference counts as lines that are missing in the input (`AgentForm.base`).
+The input may be the rest of a longer file that somebody split, and nothing in the input shows this. Therefore entries
+that may lie before the first line do not count as missing lines, and neither does the difference between the times of
+the first deaths and the clock. Both are reported once, as a beginning that may be missing (`no_start`). Once two deaths
+at different places have an equal difference, each further difference counts as lines that are missing in the input
+(`AgentForm.base`).
 
 **The specification's form.** Entries and exits have the times 1, 2, 3, ... and any other line has the time of the
 previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A first time above 1 is a
@@ -31,7 +32,7 @@ beginning that may be missing (`no_start`), of unknown size. A time of 1 after o
 begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. A
 line with such a time does not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
 
-An unreadable line already has a malformed record, so that the next sign reports one missing line less.
+An unreadable line already has a malformed record. The next sign of missing lines therefore reports one line less.
 
 **The other form.** In a file that joins traces of both forms, a line of the other form is unreadable
 (`OtherFormError`), because a thread read as a clock would show millions of missing lines. The decoder recognises such a
@@ -96,17 +97,20 @@ NO_START = MissingLines(0, Reason.LATE_JOIN, detail="no_start")
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
-    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file.
-    Fields of at least CLOCK_LIKELY must rise by 1 twice in succession, because two threads may have adjacent numbers.
-    An equal field shows threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is
-    stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
-    late or twice: then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
-    threads."""
+    - The second field is 1 higher: a clock. Fields of at least CLOCK_LIKELY must rise by 1 twice in succession, because
+      two threads may have adjacent numbers.
+    - The second field is 1 lower, and both are below CLOCK_LIKELY: a clock, in a reversed file.
+    - The fields are equal: threads.
+    - The second field is lower, but at least CLOCK_LIKELY: threads. Lower fields show nothing: the file may be sorted.
+
+    The rule is stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and
+    lines may come late or twice. Then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY
+    show threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
         self._before: int | None = None
-        self._rose = False  # whether `_before` was 1 higher than the field before it
+        self._rose = False  # whether the last field read was 1 higher than the previous one
         self._highest = -1
 
     def add(self, line: Line | str) -> FormName | None:
@@ -130,18 +134,20 @@ class Votes:
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the form in the configuration, or else the form that the last fields make likely."""
+        """Return the form that the configuration states. If it states none, guess the form from the last fields of the
+        lines."""
         if self._asked:
             return self._asked
         return SPECIFICATION if self._rose or 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""Number of successive deaths (lines about the end of an object) with an equal `AgentForm.ahead` that show that a tool
-has added the deaths after the run. Two deaths may have the same difference by chance."""
+"""If this many successive deaths (lines about the end of an object) have an equal `AgentForm.ahead`, a tool has added
+the deaths after the run. Two deaths may have an equal `ahead` by chance."""
 
 DOUBT = 3
-"""Number of changes of `AgentForm.ahead` after which the times of deaths are never trusted."""
+"""If `AgentForm.ahead` (the time of a death minus the entries and exits read before it) changes this often, the times
+of deaths are never trusted."""
 
 TIME_MAX = 2**62
 """Maximum time of a death (the end of an object). A larger time is damaged, and does not change the clock."""
@@ -156,12 +162,13 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     lost: int = 0  # Number of entries and exits in `time` that are missing.
     trusted: bool = False  # Whether the times of deaths show missing lines.
     ahead: int = 0  # Time of the last death minus the number of entries and exits read before it.
-    agreeing: int = 0  # Number of deaths with equal `ahead`, each after another entry or exit.
+    # Number of successive deaths with equal `ahead`. Between two of them, there are entries or exits.
+    agreeing: int = 0
     agreed_at: int = -1  # Number of entries and exits read before the last death in `agreeing`.
     disagreements: int = 0  # How often `ahead` changed before deaths were trusted.
     unread: int = 0  # Number of unreadable lines since the last trusted death.
-    # Number of lines that the first two agreeing deaths show as missing, and nothing explains, so that they may lie
-    # before the input. -1 as long as no deaths agree.
+    # Once two deaths agree (have an equal `ahead`): the number of missing lines that they show. Unreadable lines are
+    # subtracted. These lines may lie before the input. -1 as long as no deaths agree.
     base: int = -1
     late: bool = False  # Whether `NO_START` is reported.
     excused: int = 0  # Number of unmatched exits whose entry may be an unreadable line.
@@ -197,7 +204,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, self.time, None
 
     def death(self, time: int) -> int:
-        """Read the death (end) of an object. The time of the death, `time`, may show missing lines. Return the time for
+        """Process the death (end) of an object. Its time, `time`, may show that lines are missing. Return the time for
         the record of the death."""
         if self.mixed or self.claimed < 0 or time > TIME_MAX:
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
@@ -239,8 +246,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return count
 
     def take_back(self) -> None:
-        """Take back the reports of missing entries that may stand behind their exits in the file (`Stacks.behind`).
-        Report instead that the beginning may be missing."""
+        """Take back reports of missing entries, because these entries may be in the file, after their exits
+        (`Stacks.behind`). Report instead that the beginning may be missing."""
         for stream, count in self.stacks.behind.items():
             self._heal(MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream))
         self.stacks.behind.clear()
@@ -292,8 +299,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Trust the times of deaths after `TRUST` equal values of `ahead`. If these times are trusted, report the
-        missing lines that they show."""
+        """Trust the times of deaths after `TRUST` deaths with equal `ahead` (time minus the number of entries and exits
+        read before). If these times are trusted, report the missing lines that they show."""
         lines = self.time - self.lost
         if self.trusted:
             self._claim(ahead - self.lost)
@@ -419,7 +426,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Do nothing, because a jump of the clock shows missing entries."""
+        """Do nothing: in this form, a jump of the clock already shows missing entries."""
 
     def matched(self, stream: str, number: int) -> int:  # noqa: ARG002 - a jump of the clock shows them
         return 0
@@ -443,8 +450,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Move the clock to `time`, and report the skipped ticks as missing lines, less the unreadable lines. Lines
-        before the first time may lie before the input."""
+        """Move the clock to `time`. Report the skipped ticks as missing lines, except for unreadable lines, which have
+        records already. If this is the first time in the input, report instead that the beginning may be missing."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, max(0, time - self.time - self.unread)
         known = self.begun or self.time > 0

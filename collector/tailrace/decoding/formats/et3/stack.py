@@ -31,8 +31,9 @@ class Stacks(msgspec.Struct):
     an earlier exit."""
 
     frames: dict[str, list[OpenFrame]] = {}
-    # by thread and method, number of frames that the exit of an outer frame has removed, minus the exits in `doubted`
-    # and the exits whose entry is reported missing; never 0
+    # by thread and method: number of frames that the exit of an outer frame has removed and whose own exit has not
+    # come. A negative number counts exits without an entry, which are in `doubted` or whose entry is reported missing.
+    # Never 0: such an item is deleted
     passed: dict[str, dict[str, int]] = {}
     # by thread, exits without an entry. For each frame that was innermost when such exits came: the frame's number, and
     # the number of these exits by method

@@ -117,7 +117,7 @@ class HephDecoder:
         data = bytes(self._waiting)
         done, have = 0, len(data)
         while done < have:
-            # An incomplete packet ends here, or at a packet inside it.
+            # The packet is incomplete. It ends where another packet begins inside it, or else at the end of the input.
             torn = packet_within(data, done + 1, have, self._limit)
             fault = fault_at(data, done, have, self._limit)
             if have - done < MAGIC_SIZE and any(magic.startswith(data[done:]) for magic in MAGICS):

@@ -377,8 +377,8 @@ _SEARCHED = 4096
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, Names.of_task: 1, Names.of_created: 2}
-"""Numbers that stand for the functions that name an event, in calls of the compiled kernel. Any other function has the
-number 3."""
+"""Numbers that tell the compiled kernel which function determines the name of an event. The number 3 stands for any
+other function."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ class DocumentsState(msgspec.Struct):
     unreadable: dict[str, int] = {}  # Size (bytes) of documents that were unreadable, by name.
     finished: bool = False  # Whether the metadata states that the producer has finished.
     offset: int | None = None  # Offset of this host's clock.
-    others: list[str] = []  # First lines of the table, if it has none for this host.
+    others: list[str] = []  # First lines of the clock-offset table, if none is for this host.
 
 
 class StreamDocuments:

@@ -200,7 +200,8 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the ends that are missing before the end `half` of a span; None if the span has no begin."""
+        """Return the end events that must be written before `half`, the end of a span: those of the spans inside this
+        span that are still open. Return None if the span has no begin."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)

@@ -112,7 +112,8 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""Plans by byte order, then by flags and MCV (model, category and value)."""
+"""Instructions for reading each type of event (`EventPlan`), by byte order, then by flags and MCV (model, category and
+value)."""
 
 
 class EventReader:
@@ -212,8 +213,9 @@ class EventReader:
     def read_usual(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events that have a plan (`PLANS`) from `at` on, in bulk. Their records are those of `read`. Return the
-        position of the first event that was not read, and the clock before it.
+        """Read events from `at` on in bulk, as long as they have a plan (an entry in `PLANS`), and append the same
+        records as `read`. Return the position of the first event that was not read, and the clock of the last event
+        that was read.
 
         Stop before an event that is incomplete, has no plan, has a lower clock than the event before it (`last` for
         the first event), or is an end that does not match the last open span."""
