@@ -266,8 +266,8 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        # If this connection delivered the session's last bytes so far, `base` is still correct: it is the number to add
-        # to offsets in this connection's bytes to get offsets in the session's bytes.
+        # `base` is the number to add to offsets in this connection's bytes to get offsets in the session's bytes. It is
+        # still correct if this connection delivered the session's last bytes so far.
         if known.state.bearer != self._state.number:
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number

@@ -99,7 +99,8 @@ def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
 
 _A = Course
 STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
-    # Rows: kinds of records (`SessionStatement`). Columns: values of `Standing`. Entries: actions (`Course`).
+    # Rows: kinds of records (`SessionStatement`). Columns: whether the current producer run can have sent the record
+    # (`Standing`). Entries: actions (`Course`).
     #                               PASSED           EMPTY       DOUBT       FITS        DENIED      OPEN
     SessionStatement.NONE:           _row(_A.OF_DATAGRAM, _A.CURRENT),
     SessionStatement.HEADER:         _row(_A.OF_DATAGRAM, _A.RESTART),
@@ -186,8 +187,9 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
         for number, owners in zip(Expectation, row, strict=True)
     }
     for fit, row in {
-        # Rows: values of `EventFit`. Columns: values of `Expectation`, each with the three values of `Timing`:
-        # CAN (+), CANNOT (-) and UNKNOWN (?). Entries: _E for EARLIER, _L for LATER, _N for NEARER.
+        # Rows: how the event's number fits the earlier of two producer runs (`EventFit`). Columns: how it fits the later
+        # run (`Expectation`), and whether this run can have sent the event by now (`Timing`): CAN (+), CANNOT (-) or
+        # UNKNOWN (?). Entries: the run that receives the event (`Owner`): _E EARLIER, _L LATER, _N NEARER.
         # Expectation:           TAKEN         NEXT          OTHER
         # Timing:                +   -   ?     +   -   ?     +   -   ?
         EventFit.NEAR:         ((_E, _E, _E), (_L, _E, _L), (_L, _E, _N)),
@@ -247,7 +249,7 @@ def owns(
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
     """Return whether the later incarnation (producer run) can have sent an event that ended at `end` (ns, by its
-    clock). An event ends at most at now plus the clock's lead."""
+    clock). The end of an event is later than `now` by at most the lead of the producer's clock."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -256,8 +258,9 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
     known = [zero + lead for zero, lead in leads if lead is not None]
     if not known:
         return Timing.UNKNOWN
-    # With few arrival times, all earlier events may have been delayed, so tolerate a much shorter delay. Events that
-    # arrive together count once, because the same delay may affect all of them.
+    # The lead is measured from arrival times. If these are few, all earlier events may have been delayed, and the real
+    # lead may be higher. Therefore tolerate more, the fewer the arrival times. Events that arrive together count once,
+    # because the same delay may affect all of them.
     times = earlier.state.heard_times + later.state.heard_times
     slack = max(_SLACK, min((next_epoch - epoch) // 4, _SLACK_MOST) // max(1, times))
     return Timing.CAN if next_epoch + end - now <= max(known) + slack else Timing.CANNOT

@@ -133,7 +133,7 @@ class Ingest:
         return connections + self.shared.announced[source].open_windows
 
     def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
-        """Yield session, stream and number of the missing events that may still arrive late and have no gap row."""
+        """Yield session, stream and count of the missing events that may still arrive late and have no gap row."""
         waiting = (self._sessions[number] for number in sorted(self._waiting))
         mine = (session for session in waiting if session.state.info.source == source)
         unannounced = (each for session in mine for each in session.generations.awaited)

@@ -234,8 +234,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return the input bytes at an offset, with the decoder's pending bytes before them if the next record may
-        be refused and stored."""
+        """Return the input bytes at an offset. If the session may refuse the next record, put the decoder's pending
+        bytes before them: these are the beginning of the record, and a refused record is stored as a whole."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting

@@ -124,7 +124,8 @@ class SessionFile:
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        # State pending bytes only for a file at rest: the rest of a growing file's last record is still to come.
+        # State the bytes of an unfinished record only for a file that has stopped growing. In a growing file, the
+        # remaining bytes of the record are still to come.
         if rest and (pending := self.decoder.pending + rest.pending):
             about["pending"] = pending
         if rest or file.facts.copied_in:

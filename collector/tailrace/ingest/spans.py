@@ -181,8 +181,8 @@ class Spans:
         return columns, flaws
 
     def match_block(self, block: Block) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-        """Match the records of a block in order. Yield matched rows, or records that the caller must pass to `take`
-        before it continues."""
+        """Match the begin and end records of a block, in the block's order. Each item is either a batch of matched
+        rows, or records that the caller must pass to `take` before it asks for the next item."""
         if block.id is None and block.parent is None:
             # No row has an id or a parent, so there is no begin or end of a span to match.
             yield Matched(block, None, None), None
@@ -202,8 +202,8 @@ class Spans:
                 if rows is not None:
                     yield Matched(*rows), None
             if at < block.rows:
-                # Pass several records at once to the caller, because each run of the kernel has a fixed cost. Pass more
-                # records after a run that has matched few.
+                # Each call of the kernel has a fixed cost, so pass several records at once to the caller before the
+                # next call. Pass more records if the last call has matched only few.
                 more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
                 stop = min(at + more, block.rows)
                 yield None, block.columns(stop, at)

@@ -173,7 +173,7 @@ class Departure(msgspec.Struct, array_like=True):
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
     cut: list[str] = []
-    """Streams of a session with a broken connection that no later session has continued yet."""
+    """Streams of a session whose connection broke, except those that a later session has continued already."""
     unnumbered: int = 0
     """Number of events in gaps without a sequence number, in this session and those that it continues."""
 

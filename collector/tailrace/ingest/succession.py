@@ -416,8 +416,8 @@ class Succession:
     # Methods that process announcements: records in which clients state a session's id
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the producer run of the session that a record announces (states the id of). Unless the record is late,
-        the connection then belongs to this session."""
+        """Return the producer run of the session whose id a record states. Unless the record is late, assign the
+        connection to this session."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id

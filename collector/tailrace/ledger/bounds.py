@@ -86,8 +86,8 @@ class Drops:
             return Share(0)
         packed = seen > datagrams > 0
         wanted = -(-events * datagrams // seen) if packed else events
-        # The dropped datagrams certainly belong to this loss if it uses up all samples that overlap it, and none of these
-        # is `shared`.
+        # The dropped datagrams certainly belong to this loss if it takes all drops of all samples that overlap it in
+        # time, and no other loss may explain drops of these samples (`shared`).
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -180,8 +180,8 @@ class Shares:
 
 
 _PART = 32
-"""A session that must give up streams gives up its surplus divided by this number at a time, not one stream at a time:
-each search for the oldest streams examines all streams."""
+"""Divisor for the number of streams that a session gives up at a time, out of all those that it must give up. Giving up
+one stream at a time would be slow: each search for the oldest streams examines all streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):

@@ -232,7 +232,8 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Do the work of `hear` for all streams of a block, in the compiled kernel."""
+        """Record that events of a block's streams arrived at `now`, and schedule acknowledgements, as `hear` does. The
+        compiled kernel does the work."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
@@ -409,9 +410,9 @@ class Counters:
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
-        # An event with another mark (fingerprint) is a different event if the earlier event's mark is stored. Below
-        # `floor`, it may be a missing event whose gap was forgotten, unless the client stated the session's id: such a
-        # client uses no number twice.
+        # The event is a duplicate, unless a different event had this number: the stored mark (fingerprint) of the
+        # earlier event then differs. Below `floor`, the event may also be a missing one whose gap was forgotten. But a
+        # client that stated the session's id uses no number twice, so such an event is a duplicate.
         known = stream.mark_of(seq, self.window)
         differs = not self.announced if seq < stream.floor else known != NEVER
         if differs and known != mark & FINGERPRINT:

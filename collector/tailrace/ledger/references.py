@@ -8,9 +8,9 @@ If a footer's total exceeds the received, malformed and `unresolved` records of 
 with the reason `network`. If more records arrived than the total, nothing is reported: two writers may share the
 file, or the footer was not the last one.
 
-If the decoder reports that the input lacks its beginning (reason `late_join`), the records that references and totals
-lack may lie before the input, for example in another file. They are then not reported. A footer whose totals equal the
-received records takes the decoder's gap back.
+If the decoder reports that the input lacks its beginning (reason `late_join`), missing records may lie before the
+input, for example in another file. Records that references and totals show to be missing are then not reported. A
+footer whose totals equal the received records takes the decoder's gap back.
 """
 
 from __future__ import annotations
@@ -280,8 +280,8 @@ class References:
             return
         state.given_up += 1
         if short := state.short.get(Kind.BEGIN):
-            # An earlier gap, from a footer's total, already contains this record. Take the record back from this gap,
-            # because the gap for its id reports it again.
+            # A gap from a footer's total already counts this record. Take the record back from that gap, because the
+            # gap for the record's id counts it again.
             state.short[Kind.BEGIN] = short - 1
             self.findings.append(Finding(Kind.HEAL, "", None, 1, Reason.NETWORK, of=Kind.BEGIN))
         self.findings.append(Finding(Kind.GAP, "", None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN))
@@ -321,7 +321,8 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges of received ids. No gap is then reported for ids between them."""
+        """Replace the lower half of the ranges of received ids by one range that covers them. No gap is then reported
+        for missing ids within this range."""
         state = self.state
         half = len(state.firsts) // 2
         self.evicted += half

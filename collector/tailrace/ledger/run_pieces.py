@@ -21,8 +21,8 @@ PiecePlace = tuple[int, int, int, int]
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """A range of received ids of a run. `since` is the latest start of the run's pieces (parts in one file each) with
-    ids of the range, `until` their earliest end."""
+    """A range of received ids of a run. The ids may be in several pieces (parts of the run in one file each): `since`
+    is the latest time at which such a piece starts, `until` the earliest time at which such a piece ends."""
 
     first: int
     last: int
@@ -196,8 +196,8 @@ class RunIndex:
 
     def place(self, session: str) -> list[str]:
         """Record whether the run has known ids below those in a session's file, and whether it has known ids above
-        them. Return the sessions for which `goes_on` has become true, in the order in which they joined. The run must
-        only have grown since the last call."""
+        them. Return the other sessions that now have known ids on both sides, or need none (`goes_on`), in the order in
+        which they joined. Since the last call, ids may only have been added to the run."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)

@@ -79,8 +79,8 @@ class Statements:
             self._change_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap without numbers, because sequence numbers that were found missing since then may
-        belong to the gap's events."""
+        """Reduce the gap without numbers: some of its events may be those whose sequence numbers were found missing
+        after the gap was reported."""
         state = self._counters.state
         less = self._counters.unnumbered - state.unnumbered if state.unnumbered else 0
         if less < 0:
@@ -99,8 +99,8 @@ class Statements:
         counters = self._counters
         for name, final in finals.items():
             stream = counters.state.streams.get(name)
-            # `final` can be the next number of a stream without any event, but if it is 0 or in the upper half of the
-            # range, only if an earlier session had the stream.
+            # A stream without any event can have the next number `final`. If `final` is 0 or in the upper half of the
+            # range, this is possible only if an earlier session had the stream.
             plain = stream is not None or 0 < final < self._half
             if not plain and counters.earlier(name, final, LATEST, now) is None:
                 if final >= self._half and name not in counters.state.unfollowed:

@@ -293,8 +293,9 @@ class StreamNumbers:
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the number after the highest received, missing or discarded number of a stream, and the stream's last
-        mark (fingerprint). Return None if the stream has no such number, or if its numbers are not checked."""
+        """Return the next expected number of a stream, which is above all received, missing and discarded numbers, and
+        the stream's last mark (fingerprint). Return None if the stream has no number yet, or if its numbers are not
+        checked."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None

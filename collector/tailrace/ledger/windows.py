@@ -191,7 +191,8 @@ class Windows:
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
-        """Add `more`, which may be negative, to the counts of the session's ranges and of the source's ranges."""
+        """Add `more`, which may be negative, to the numbers of holes, gaps and discarded ranges that the session and
+        the source remember."""
         self.ranges += more
         self._commons.state.ranges += more
 
