@@ -336,7 +336,7 @@ class Readiness:
 
     def found(self) -> list[Connection]:
         """Return all connections that can be read now. Those that have waited longest come first."""
-        # By default, a call returns at most 1023.
+        # Without this maximum, `poll` would return at most 1023 connections.
         ready = self._epoll.poll(0, max(1, len(self._connections)))
         return [self._connections[fd] for fd, _ in ready if fd in self._connections]
 

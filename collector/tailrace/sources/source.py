@@ -54,7 +54,7 @@ class Intake(Protocol):
         """Return the log's time (Unix ns), which never goes back."""
 
     def at(self, wall: int) -> int:
-        """Convert a wall-clock time (Unix ns) to log time."""
+        """Convert a wall-clock time (Unix ns) to the log's time, which never goes back."""
 
     def moment(self) -> AbstractContextManager[None]:
         """Return a context manager. All log entries that are appended in its `with` block get the same log time."""
@@ -119,8 +119,8 @@ class FileIntake(Intake, Protocol):
         decoded yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows a file that it does not read yet and that may be a copy of the file that
-        had the path `path` and begins with `head`."""
+        """Return whether another source has an unread file that may be a copy of a given file. The given file had the
+        path `path`, and begins with `head`."""
 
     def let_go(self, number: int) -> None:
         """Record that this source no longer follows the session's file, so that another source can continue the
@@ -131,13 +131,12 @@ class FileFinder(Protocol):
     """The methods by which file sources agree on which source reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source reads a file that another source has found, or a file of which it may be a copy,
-        or has ended the session of such a file. Then the other source must not read the file. The file begins with
-        `head`."""
+        """Return whether another source must not read a file that it has found. Return True if this source reads the
+        file or its possible original itself, or has ended a session of one of the two. The file begins with `head`."""
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that it does not read yet and that may be a copy of another source's
-        file, which had the path `path` and begins with `head`."""
+        """Return whether this source has an unread file that may be a copy of another source's file. The other source's
+        file had the path `path`, and begins with `head`."""
 
 
 class Outcome(StrEnum):

@@ -296,8 +296,9 @@ class Catalog:
         return found
 
     def yielding(self, file: Followed) -> list[Followed]:
-        """Return the other followed files in the same group of possible copies as `file` of which no content was read
-        so far. The source stops following these files and reads only `file`, because they may be copies of it."""
+        """Return the other followed files that are in the same group of possible copies as `file`, and of which no
+        content was read so far. The source stops following these files and reads only `file`, because they may be
+        copies of it."""
         return [
             other
             for other in self.relatives(file)

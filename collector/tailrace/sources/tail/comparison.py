@@ -46,8 +46,8 @@ ALIKE_MAX = 16
 piece (part) of another file, because each comparison requires a checksum."""
 
 AHEAD = 4096
-"""Number of bytes after an offset of the long file that must be known to find the pieces that may begin at this
-offset."""
+"""Number of bytes after an offset of the longer file that must be read before the pieces (shorter files) that may begin
+at this offset can be found."""
 
 SETTLED = 5.0
 """Time (seconds) without a change after which a file is compared with others."""
@@ -218,9 +218,10 @@ class Cover(Generic[T]):
         self._go(self._at + max(0, len(self._data) - AHEAD))
 
     def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
-        """Return two lists: all pieces of the file that count, and those that together are the whole file, in order.
-        The second list is empty if no pieces together are the whole file. Pass all content of the file to `feed` before
-        this call, unless `is_over`."""
+        """Return two lists of pieces: all that count as parts of the long file, and those that together are the whole
+        long file, in order. A piece at the beginning of the long file counts only if `dated`, or if another piece that
+        counts follows it. The second list is empty if no pieces together are the whole file. Pass all content of the
+        file to `feed` before this call; this is not necessary if `is_over`."""
         if not self.is_over:
             self._go(self._at + len(self._data))
         whole: list[_Candidate[T]] = []

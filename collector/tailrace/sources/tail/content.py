@@ -171,7 +171,8 @@ class Compressed:
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the decompressor to free its memory. `content` is the trail of all content passed to the daemon."""
+        """Drop the decompressor to free its memory. `content` describes all content that was passed to the daemon so
+        far."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -317,8 +318,8 @@ class ReadPart:
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Compare the file, of `size` bytes, with the bytes that were read from it. `head` and `last` are its present
-        bytes at the offsets of the first and the last bytes that were read, taken before `size`."""
+        """Compare the file, now of `size` bytes, with the bytes that were read from it before. `head` and `last` were
+        read again, at the offsets of the first and the last of these bytes, before `size` was determined."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")

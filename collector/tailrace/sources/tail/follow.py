@@ -138,7 +138,8 @@ class Followed:
         """Check the file for changes; return whether another file is at its path now. Raise OSError if that fails."""
         replaced = self._look(now)
         if replaced:
-            # From now on, the documents (metadata files) beside the path belong to the other file.
+            # From now on, the documents (metadata files) beside the path belong to the file that has replaced the
+            # followed one.
             self._desk.documents.forget(self.handoff)
         return replaced
 
@@ -196,7 +197,8 @@ class Followed:
         try:
             return not at.is_readable or self._has_read(at.open(), at.path)
         except OSError:
-            return True  # the next check of `other` compares the contents, or reports the error
+            # The next check of `other` compares the contents, or reports its own error.
+            return True
 
     def become(self, other: Followed) -> None:
         """Continue this file's session with the path, descriptor and size of `other`, which is the same file."""

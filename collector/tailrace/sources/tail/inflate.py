@@ -42,7 +42,8 @@ _MEMBER = re.compile(
 
 
 class StatedMember(NamedTuple):
-    """A loss that an empty gzip member records: its kind, the number of lost bytes (0 if unknown), and its length."""
+    """A loss that an empty gzip member records: the kind of the loss, the number of lost bytes (0 if unknown), and the
+    length (bytes) of the gzip member."""
 
     detail: LossDetail
     lost: int
@@ -152,7 +153,8 @@ class Inflater:
         self._cleared = 0
         """File offset up to which the current gzip member was searched for the beginning of another member."""
         self._origin = at.raw
-        """File offset of the first block in which trial decompressions are counted."""
+        """File offset at which the first block of `TRIALS_BLOCK` bytes begins. The number of trial decompressions in
+        each block is limited."""
         self._trials = (0, 0)
         """The index of the last block with a trial decompression, and the number of trials in this block."""
         self._tried = -1

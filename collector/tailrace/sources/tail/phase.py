@@ -40,7 +40,7 @@ class FileEvent(Enum):
     GIVEN_UP = auto()
     """The source stops reading the file, because it may be a copy of another file, which is read instead."""
     LONGER = auto()
-    """A file in the phase `SHADOW` has more content than the file whose session has ended."""
+    """A file that begins like the file of an ended session (phase `SHADOW`) has become longer than that file."""
     REWRITTEN = auto()
 
 
@@ -61,6 +61,7 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # A rewritten file in `CROWDED` keeps its position in the queue. A rewritten file in `SHADOW` gets a session.
+    # A rewritten file that waits because of `files_max` (`CROWDED`) keeps its position in the queue. A rewritten file
+    # that began like the file of an ended session (`SHADOW`) gets a session of its own.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
 }

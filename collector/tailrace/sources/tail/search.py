@@ -388,8 +388,10 @@ class Discovery:
         self._files = desk.files
         self.search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
-        # Files whose content is not of the source's format. Each search examines those in `_strange`. Those in
-        # `_settled` are examined at most once in `YOUNG` seconds, and so are further files in directories in `_full`.
+        # Files whose content is not of the source's format. Each search examines those in `_strange`: files that have
+        # changed recently, or whose name the pattern spells. All others are in `_settled`, and are examined at most
+        # once in `YOUNG` seconds. If `_settled` has no room, `_full` has the directories of further files, which are
+        # then examined as rarely.
         self._strange: dict[Found, _LookedAt] = {}
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
         self._full: dict[str, float] = {}

@@ -101,7 +101,8 @@ class Inflaters:
 
     @property
     def waiting(self) -> int:
-        """Return the number of files that wait because of `AGAIN_RATE`."""
+        """Return the number of files that must be decompressed again, and wait because the rate `AGAIN_RATE` is used
+        up."""
         return len(self._later)
 
     @property

@@ -318,10 +318,10 @@ class Watch:
         return at.is_readable and not self._chosen and not self._discovery.search.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return whether `file` must get no new session, because an earlier session or another source may read the
-        file. Return "yes" if another source follows `file`, or a file of which it may be a copy (`Catalog.claims`).
-        Return "later" if this source now continues an earlier session of `file` or of its possible original, or if it
-        is unknown so far how much such a session has read. Otherwise return "no". Raise OSError on failure."""
+        """Return "yes" if another source follows `file` or its possible original (`Catalog.claims`), so that `file`
+        must get no new session. Return "later" if this source now continues an earlier session of `file` or of its
+        possible original, or if it is unknown so far how much such a session has read: the caller must check again.
+        Return "no" if `file` may get a new session. Raise OSError on failure."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -329,8 +329,8 @@ class Watch:
             return "yes" if former == "claimed" else "later"
         if not former:
             return "no"
-        # If `file`, or a waiting file with the inode of a session's file, is the file that the session has read, the
-        # session takes over its path and descriptor, because a deleted file cannot be opened again.
+        # A former session may have read `file`, or another waiting file that has the inode of the session's file. This
+        # session then takes over the path and descriptor of the file, because a deleted file cannot be opened again.
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -430,8 +430,8 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                # Close a session that replaces earlier sessions with the reason END_OF_FILE, because views then show it
-                # instead of the earlier sessions.
+                # If the session replaces earlier sessions, close it with the reason END_OF_FILE: views then show this
+                # session instead of the earlier ones.
                 replaces = self._chosen or file.location.path in self._desk.replaces
                 self._close(file, gone or (END_OF_FILE if replaces else AT_REST))
         elif self._once and file.phase in READ:
