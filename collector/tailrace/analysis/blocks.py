@@ -151,7 +151,8 @@ class Histogram(NamedTuple):
         return of_block * LASTING, count - 1.0
 
     def _quantiles(self, drawn: Reals, share: float) -> Reals:
-        """Return the logarithm of a quantile for each draw, as if durations were evenly distributed within a class."""
+        """Return the logarithm of a quantile for each random draw of blocks. Assume that durations are evenly
+        distributed within each class (range of durations)."""
         sums = drawn.cumsum(axis=1)
         wanted = share * sums[:, -1]
         at = (sums < wanted[:, None]).sum(axis=1)

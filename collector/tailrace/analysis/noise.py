@@ -74,7 +74,8 @@ class Evidence(NamedTuple):
     def of_one_run(
         cls, value: int, bounds: Interval, variance: float, freedom: float
     ) -> Self | None:
-        """Return the evidence of one run, with the `variance` of its blocks; None if the value has no logarithm."""
+        """Return the evidence of one run: the logarithm of its figure, `value`, and of the figure's bounds, and the
+        `variance` that blocks of time within the run show. Return None if the figure has no logarithm."""
         if value <= 0:
             return None
         low, high = _log(bounds.low, -math.inf), _log(bounds.high, math.inf)

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Beginnings of the texts to which links in /proc/self/fd point. Only descriptors with such links are noted, because
-libraries keep these descriptors open, but not those of files."""
+"""Beginnings of the targets of links in /proc/self/fd. Only descriptors with such targets are noted, because libraries
+keep these open. Libraries do not keep descriptors of files open."""
 
 
 @dataclass
@@ -41,7 +41,8 @@ class _DatabaseHome:
     home: int | None = None
     """PID of the process, None if no table was opened yet."""
     descriptors: dict[str, str] = field(default_factory=dict)
-    """The library's descriptors by number, each with its link in /proc/self/fd when the table was opened."""
+    """The descriptors that the database library (DuckDB) has opened, by number. Each has its link in /proc/self/fd at
+    the time when the table was opened."""
     kept: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
 

@@ -250,8 +250,8 @@ class ProgramNames:
 
     @cached_property
     def _titles(self) -> dict[_Key, str]:
-        """Titles of the sessions that have the events of only one thread. Several sessions may have read the same
-        file."""
+        """Titles of the sessions whose events all belong to one thread. Equal titles get an addition that tells them
+        apart, because several sessions may have read the same file."""
         of = {key: each for key, each in self._sessions.items() if each.thread_file}
         titles = {}
         for key, each in of.items():

@@ -201,8 +201,9 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the columns to show. If not all fit, leave out those in `empty`, then those in `spare`
-    until each remaining column can have `READABLE` cells, and at least its width in `least`."""
+    """Return the indices of the columns to show. If not all columns fit at full width, leave out those in `empty`, one
+    after the other. Then leave out those in `spare` until each remaining column can have `READABLE` cells, or its width
+    in `least` if that is larger."""
     readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (

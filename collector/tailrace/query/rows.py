@@ -259,7 +259,8 @@ close or latest event. Null stands for an unknown time. `ends` is null while the
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, each after those that it uses, with the steps that `facts` need."""
+    """Return the SQL of the views that show rows. Each view comes after the views that it uses. `facts` decides which
+    optional steps the views contain."""
     stored = {"rows": "FROM part.shown", "spans": _SPANS, "begun": f"{_SPANS} AND false"}
     if facts.begun:
         whole = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
@@ -319,9 +320,9 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
-these sessions. If the packet that announces a client's session arrives after the client's first events, the packet
-begins another session. If this other session resumes an earlier session, the earlier session counts instead."""
+"""SQL that fills the table `part.moved`, and returns its rows: the sessions of each client that has several. A client
+gets a second session if the packet that announces its session arrives after its first events. If an announced session
+resumes an earlier session, the table has the earlier session in its place."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -364,7 +364,8 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
         case "COMPARE_BETWEEN":
             return Bounds(*values)
         case "FUNCTION":
-            # The texts with a prefix end before the least text that sorts after all of them, if there is one.
+            # All texts with a prefix are below the prefix whose last character is raised by 1. Characters that cannot
+            # be raised are dropped first. If none is left, there is no upper bound.
             kept = values[0].rstrip(_LAST)
             return Bounds(values[0], kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None)
         case _:

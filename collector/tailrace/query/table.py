@@ -50,7 +50,8 @@ class Bounds(NamedTuple):
 
 
 Region = Mapping[str, Bounds]
-"""The bounds of columns, by column name. A row lies in the region if each value lies within its column's bounds."""
+"""A region of the table: the bounds of columns, by column name. A row lies in the region if each of its values lies
+within the bounds of its column."""
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:

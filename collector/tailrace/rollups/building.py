@@ -52,7 +52,8 @@ SAVES = 0.9
 below. A larger level is left out."""
 
 FEW = 16
-"""If a level has at most this number of sums, no level with wider buckets is computed."""
+"""If a level (the sums by buckets of one width) has at most this number of sums, no level with wider buckets is
+computed."""
 
 EACH = "events"
 """Table in the temporary database with the events of the batch of rows that was read last."""

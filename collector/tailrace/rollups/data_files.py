@@ -241,7 +241,8 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums in the drawn window. `level` has the sidecar level to read for each lane in `reached`."""
+        """Yield the precomputed sums of short spans in the drawn window. `level` has the sidecar level to read for each
+        lane in `reached` (the lanes that the window touches)."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):

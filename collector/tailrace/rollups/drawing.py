@@ -110,8 +110,8 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans for which a Python loop computes the rows of the buckets. For more
-buckets, a vectorized search is faster."""
+"""If there are at most this many buckets between two long spans, a Python loop computes the drawing's rows for these
+buckets. For more buckets, a vectorized search is faster."""
 
 
 class LaneStack:
@@ -292,8 +292,8 @@ def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return the begin and end times (ns) of sums of rows. A sum of one row has the row's times. A sum of several
-    rows fills its bucket."""
+    """Return the begin and end times (ns) at which precomputed sums are drawn. A sum that covers only one row is drawn
+    at the row's own times. A sum that covers several rows fills its bucket (slice of time)."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)

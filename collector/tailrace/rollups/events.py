@@ -84,15 +84,15 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""SQL for the columns of a sum of spans or instants. `label` is the label of the longest event. `start`, `offset` and
-`kind` are null if the sum covers several events."""
+"""SQL for the columns of a row that sums up one or more spans or instants. `label` is the label of the longest event.
+`start`, `offset` and `kind` are null if the row covers several events."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a sum of values of one counter. `spot` and `offset` belong to the latest value."""
+"""SQL for the columns of a row that sums up values of one counter. `spot` and `offset` belong to the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:

@@ -58,7 +58,8 @@ MOST_ROWS = 50_000
 are wider than a pixel."""
 
 ENOUGH = 300_000
-"""Maximum number of rows and partial sums in memory. If there are more, they are summed by bucket."""
+"""Maximum number of rows and precomputed sums in memory. If there are more, those in the same bucket (slice of time)
+are combined into one."""
 
 RAW = 1.5
 """Estimated time to process a row of a data file, relative to the time to process a precomputed sum."""
@@ -416,8 +417,8 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 class FileRows(NamedTuple):
-    """The rows of one data file that are read to draw a window: for each lane in `reached`, the rows from the time or
-    tick in `since` to the end of the window."""
+    """The rows of one data file that are read to draw a window. For each lane that the window touches (`reached`),
+    `since` has the time or tick from which rows are read, up to the end of the window."""
 
     path: str
     lanes: FileLanes

@@ -66,8 +66,8 @@ class Since(NamedTuple):
 
 
 class RowSample(NamedTuple):
-    """The share of the rows that is read for a window: one row in `inside` of those that begin in the window, and one
-    in `before` of those that begin earlier. Both numbers are powers of two.
+    """The share of the rows that is read for a window. One in `inside` is read of the rows that begin in the window,
+    and one in `before` is read of the rows that begin earlier. Both numbers are powers of two.
 
     `opens` is the stored time (ns) at which the window begins, or None if both shares are equal."""
 

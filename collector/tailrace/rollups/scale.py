@@ -197,8 +197,8 @@ class Scales:
         """The ranges of rows to read, as arrays of begins and ends with one entry for each lane: stored times under the
         key True, ticks under False.
 
-        A range is the drawn window, extended to whole buckets of `SPARE` times the width, so that the rows can also
-        be summed by these wider buckets."""
+        A range is the drawn window, extended to whole buckets that are `SPARE` times as wide as the drawn ones, so that
+        the rows can also be summed by these wider buckets."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property

@@ -45,9 +45,9 @@ class _Stretch(NamedTuple):
 
 def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Range]:
     """Return the long stretches of empty time between the first and the last event of the lanes, in order of time. The
-    lanes must share a time axis. Where only a sample of the events can be drawn, find stretches only from the first and
-    the last event of each lane. These do not include the begins of open spans; if there are open spans, find no stretch
-    there.
+    lanes must share a time axis. Where only a sample of the events can be drawn, find only stretches that the first and
+    the last event of each lane show. The begins of open spans do not count as events here, so if a lane has open spans,
+    find no such stretch.
 
     Raise the errors of `frame`."""
     chosen = set(lanes)
@@ -77,8 +77,9 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
 
 
 def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
-    """Return those of the longest stretches that are long (`LEAST_SHARE`), in order of time. Return an empty list if
-    their sum is too small (`WORTH`)."""
+    """Return at most `MOST` of the stretches, the longest ones, in order of time. Leave out a stretch that is short
+    compared with the remaining time (`LEAST_SHARE`). Return an empty list if the stretches are too short in total
+    (`WORTH`)."""
     longest = sorted(found, key=lambda each: each.begin - each.end)[:MOST]
     rest = everything.end - everything.begin - sum(each.end - each.begin for each in longest)
     while longest and longest[-1].end - longest[-1].begin < LEAST_SHARE * rest:
@@ -137,8 +138,8 @@ def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:
 
 
 def _sharpened(painter: Painter, stretch: _Stretch) -> _Stretch:
-    """Return a stretch whose edges are exact to a few of the narrowest buckets, or as exact as is possible while all
-    events are drawn."""
+    """Return a stretch with more exact edges. Their error is at most a few of the narrowest buckets. It is larger only
+    where narrower buckets would require a sample, because there are too many events to draw all of them."""
     begin, end = stretch[:2]
     before = after = stretch.log
     while before > EXACT:

@@ -44,7 +44,7 @@ HEADERS = {
         " require-trusted-types-for 'script'"
     ),
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "same-origin",  # With this value, browsers still send `Origin` in the page's own requests.
+    "referrer-policy": "same-origin",  # With this policy, browsers still send `Origin` in the page's own requests.
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }

@@ -314,7 +314,8 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | EncodedAn
 def _run(
     lease: SnapshotLease, store: int, side: OfSelection, asked: OfComparison, by: Sequence[GroupKey]
 ) -> tuple[MeasuredRun, Side]:
-    """Raise UnknownError if the runs are aligned, and no event with the name `align` has a time."""
+    """Return the measured spans of one run, and the description of its selection. If the request aligns the runs by the
+    event `align`, raise UnknownError unless a selected event of this name has a wall time."""
     snapshot = lease.snapshot(store)
     if not side.session:
         side = structs.replace(side, session=lease.stores[store].sessions)
