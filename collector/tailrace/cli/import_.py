@@ -79,8 +79,8 @@ def import_command(
     is a collector of its own, with the name `import`.
 
     Files of equal content are copies, wherever they are. A DFTracer file is a copy, too, if other given files have all
-    its lines, and dftracer_split may have written it, or it begins with the record of another given file, as a merged
-    file does. Lines are compared up to 4 million different ones.
+    its lines, and it looks like the output of a tool: dftracer_split may have written it, or it begins with the record
+    of another given file, as a merged file does. At most 4 million different lines are compared.
 
     In any format, a file is a copy, too, if it is a piece of a longer file: the last piece, if both files are
     uncompressed, or one of several pieces that follow one another from the beginning of the longer file. The first

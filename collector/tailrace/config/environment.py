@@ -164,8 +164,8 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 def _endings(section: str, rest: str) -> list[str]:
     """Return the names of a section's environment variables, without their prefix. For sources, return only those names
     that a user may have meant by `rest`, the name of a variable without its prefix. The variable of a source is named
-    `<NAME>_<KEY>`, and NAME may contain underscores. Therefore NAME may be each beginning of `rest` that ends before an
-    underscore."""
+    `<NAME>_<KEY>`, and NAME may contain underscores. Therefore take each beginning of `rest` that ends before an
+    underscore as a NAME, and combine it with each KEY."""
     if section != "sources":
         fields = keys(SECTIONS[section]).items()
         return [k.upper() + ("_<NAME>" if get_origin(f.type) is dict else "") for k, f in fields]

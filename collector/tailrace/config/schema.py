@@ -243,7 +243,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Format of the files: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns. If a pattern is a directory, or its last part is `*`, it finds files with the format's usual names, and other files whose content is of the format. A file whose content shows another format is left out, unless `paths` has its very path. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
+    """Glob patterns. If a pattern is a directory, or its last part is `*`, it finds files with the format's usual names, and other files whose content is of the format. A file whose content shows another format is left out, unless `paths` lists exactly its path. A hidden file is found only if the last part of the pattern contains characters of the file's name, as `.*.log` does."""
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)
