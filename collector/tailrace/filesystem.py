@@ -17,11 +17,11 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 """Error numbers of a failed write that may succeed once space is freed or a limit is raised."""
 
 FEW_INODES = 16
-"""Number of free inodes up to which a failed write is explained by a lack of inodes. The writer that failed may have
-freed some inodes again."""
+"""If at most this many inodes are free, a failed write is explained by a lack of inodes. The writer that failed may
+have freed some inodes again."""
 
 LITTLE = 256 * 2**20
-"""Number of free bytes below which a failed write is explained by a lack of space. No single write is as large."""
+"""If fewer bytes than this are free, a failed write is explained by a lack of space. No single write is as large."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",

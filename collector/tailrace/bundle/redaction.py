@@ -108,7 +108,8 @@ def _values(value: object) -> list[object]:
 
 
 class Subject(NamedTuple):
-    """Subject of a bundle: the configuration as far as it can be read, its problems, the host and the daemon."""
+    """The content of a bundle: the configuration (as far as it can be read) and its problems, the host, and the
+    daemon."""
 
     loaded: Loaded
     problems: list[str]

@@ -48,7 +48,8 @@ async def watch_pending(ingest: Ingest, context: Context) -> None:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks for evicted state, and time without an eviction after which the report ends."""
+"""Time (seconds) between two checks for evicted state, and time (seconds) that must pass without an eviction before the
+report of evictions ends."""
 
 
 async def watch_state(budget: Budget, health: Health) -> None:

@@ -167,7 +167,8 @@ class Configured:
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # A listener on port 0 finds its kept socket only by the name, because its port changes at each start.
+            # A listener on port 0 can find the socket that the service manager kept for it only by the listener's name,
+            # because its port changes at each start.
             slot = self.descriptors.slot(
                 ".".join(quote(str(part), safe="/") for part in place if part),
                 anywhere=place[0] == "unix" or place[2] > 0,
@@ -246,7 +247,7 @@ class Receiving:
             configured.close()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
-        """Replace the sources by those of a new configuration, which `put` makes the current one.
+        """Replace the sources by those of a new configuration. Call `put` to make this configuration the current one.
 
         A source with unchanged settings goes on without interruption. If a source cannot be created, keep the old
         sources and raise ConfigError with all problems."""

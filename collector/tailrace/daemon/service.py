@@ -309,7 +309,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # Serve only other errors on /healthz, because the caller reports a configuration error.
+                # Show the error on /healthz. Do not show a configuration error, because the caller reports it.
                 if not isinstance(self.failure, ConfigError):
                     daemon.health.fail(str(self.failure))
                     daemon.answering.set()

@@ -33,7 +33,8 @@ KILLED_MAX = 3
 """Number of starts in a row killed for lack of memory, after which the daemon refuses to start or suspends decoding."""
 
 REST_SECONDS = 600.0
-"""Time (seconds) since the last of `KILLED_MAX` killed starts for which the daemon refuses to start or to decode."""
+"""After `KILLED_MAX` killed starts in a row, the daemon refuses to start or to decode until this time (seconds) has
+passed since the last of them."""
 
 SUSPECT = 0.5
 """A killed start is taken to have lacked memory if it had used at least this share of a memory limit."""

@@ -125,7 +125,8 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
 
 
 def _named(*parts: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of all given structs in one dictionary, by the names in the encoded form."""
+    """Return the fields of all given structs in one dictionary. The keys are the names that the fields have in the
+    encoded form."""
     return {
         name: value
         for part in parts

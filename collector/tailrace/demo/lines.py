@@ -469,8 +469,8 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost call. Sometimes, an exception first ends inner calls, for which the trace
-        has no lines."""
+        """Yield the return from a call. Sometimes, pretend that an exception has ended the three innermost calls first:
+        the trace has no lines for their returns."""
         if len(self.calls) > 4 and self._random.random() < 0.02:
             del self.calls[-3:]
         yield self._event("E", self.calls.pop())

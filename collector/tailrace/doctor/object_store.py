@@ -254,7 +254,7 @@ def race(probe: EndpointProbe) -> list[Raced]:
     begun = probe.clock.monotonic()
 
     def check_time() -> None:
-        """End the race for all writers if `SECONDS` are over."""
+        """Stop all writers that compete for keys once `SECONDS` have passed."""
         if probe.clock.monotonic() >= begun + SECONDS:
             raise BrokenBarrierError
 
@@ -483,7 +483,8 @@ class Freshness:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is missing."""
+    """Read a key. Return the answer, and whether the key is as expected: it holds the bytes `body` or, if `body` is
+    None, does not exist."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept

@@ -106,7 +106,7 @@ class TrackIds:
     own id, unless another one has the same id; then it gets the next free number."""
 
     def __init__(self, pids: set[int]) -> None:
-        """`pids` are the process ids that processes keep, because each belongs to only one process."""
+        """`pids` are the process ids that are exported unchanged, because each belongs to only one process."""
         self._pids = pids
         self._taken: set[int] = set()
         self._last = 0

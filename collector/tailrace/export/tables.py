@@ -53,7 +53,7 @@ def _write_arrow(
     output: Output,
     progress: RowCount,
 ) -> Left:
-    """Write files to which the writers that `open_` returns append batches of rows."""
+    """Write files. `open_` opens a file, and returns the writer that appends batches of rows to this file."""
 
     def write(view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.arrow(selected.rows(view), selected.condition(view).values)

@@ -75,7 +75,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sessions: tuple[str, ...] = ()
     """Ids of the sessions in the table that have the content of the file."""
     format: str = ""
-    """The format in which the table has the content of the file; "" if the present import would use the same format."""
+    """The format in which an earlier import has stored the content of the file; "" if the present import would use the
+    same format."""
 
 
 class Discovered(NamedTuple):

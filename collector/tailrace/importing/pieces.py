@@ -57,8 +57,8 @@ class _File(NamedTuple):
     size: int | None
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset; True for a compressed file, whose content is not
-        compared here."""
+        """Return whether the file may have these bytes at an offset. Always return True for a compressed file: only the
+        later comparison by checksum reads its content."""
         if self.size is None:
             return True
         with opened(self.path) as fd:
@@ -86,9 +86,9 @@ class _Alike:
         self._sums: dict[str, tuple[int, int] | None] = {}
 
     def pieces(self, copies: Container[str]) -> dict[str, str]:
-        """Return each file that is a piece of another file, mapped to this other file, and each file that consists of
-        pieces which earlier imports have read, mapped to the first piece. `copies` are files that are left out
-        anyway."""
+        """Return the files to leave out, each mapped to the file that is the reason. A piece of another file is mapped
+        to this other file. A file that consists of pieces which earlier imports have read is mapped to the first piece.
+        `copies` are files that are left out anyway."""
         found: dict[str, str] = {}
         for file in sorted(self._files, key=lambda each: -(each.size or 0)):
             if file.path in copies:

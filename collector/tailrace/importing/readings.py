@@ -179,8 +179,8 @@ _OF_COPIES = f"""(
   SELECT *, name AS own FROM stored
   WHERE {IS_OWN} AND part.root(session) IN (SELECT session FROM part.copies) AND EXISTS (FROM part.kept_few)
 )"""  # noqa: S608 - our own words
-"""SQL for the collector's own rows about sessions that read copies. It names `part.kept_few` only because the catalog
-fills `part.copies` together with this table."""
+"""SQL for the collector's own rows about sessions that read copies. It names `part.kept_few` for one reason: the
+catalog then fills `part.copies` as well."""
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:

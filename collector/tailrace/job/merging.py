@@ -54,8 +54,8 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
     """Run each killed collector of a store once more, to write the events of its spool to the table and close its
-    sessions. For a node of a job, it also reads the trace files of the node's ranks to their end. Return whether the
-    store had any killed collectors. Raise StoreError if a collector still runs on the store."""
+    sessions. The collector of a job's node also reads the trace files of the node's ranks to their end. Return whether
+    the store had any killed collectors. Raise StoreError if a collector still runs on the store."""
     try:
         directories = presence.directories(store)
     except OSError as error:

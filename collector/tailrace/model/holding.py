@@ -54,7 +54,7 @@ class Holding(Protocol):
 
 
 def cost(text: str | None) -> int:
-    """Return the memory (bytes) of a text beyond the size of its entry; 0 for a short text."""
+    """Return the memory (bytes) that a text needs in addition to the fixed size of its entry; 0 for a short text."""
     if text is None or len(text) <= SHORT:
         return 0
     # Python keeps the UTF-8 form of a text, too, once it has encoded a text that is not ASCII.

@@ -109,7 +109,7 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unnumbered: int = 0  # Number of malformed records, whose ids are unknown.
     # Whether gaps of this input report all missing ids between the run's first and last event.
     settled: bool = False
-    # Whether this input has the run's first and last event, and later input may still change `counts`.
+    # True if this input has the run's first and last event, but later input may still change `counts`.
     waits: bool = False
 
 

@@ -324,7 +324,7 @@ class Coding:
         """Return each row's code in this dictionary, to which new texts are added; 0 for a row without a text."""
         codes, texts = self._codes, words.texts
         if not active():
-            # Without kernels, `texts` was made from the rows, so each text in it occurs in some row.
+            # Without compiled kernels, `texts` was made from these rows, so each text in it occurs in some row.
             known = [codes.setdefault(text, len(codes)) for text in texts]
             if known == list(range(len(texts))):
                 return words.codes

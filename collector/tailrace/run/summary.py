@@ -51,7 +51,7 @@ def lines(done: Certificate, path: Path | None, refused: Mapping[str, int] = {})
 
 
 def cost_in_words(tracing: TracingCost) -> str:
-    """Return a sentence that states which part of the program's CPU time recording and sending events took."""
+    """Return a sentence that states which share of the program's CPU time was spent on recording and sending events."""
     if not tracing.stating:
         return "recording and sending events took an unknown part of the program's CPU time: no client states it"
     of = "the program's CPU time"

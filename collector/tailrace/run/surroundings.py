@@ -169,11 +169,11 @@ def variables(
     token: str,
     store: str,
 ) -> dict[str, str]:
-    """Return the environment variables to set for the program, without those that `environ` already has.
+    """Return the environment variables to set for the program, except those that `environ` already has.
 
-    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token. The
-    path of the store, `store`, replaces a path in `environ`. Leave it out if `environ` names a collector, or a file
-    that contains the path.
+    `addresses` holds host:port by source. Set `token` only if `environ` names neither a collector nor a token. Set
+    `store`, the path of the store, even if `environ` already has such a path; but do not set it if `environ` names a
+    collector, or a file that contains the path.
     """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",

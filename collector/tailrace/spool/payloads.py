@@ -92,8 +92,8 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the size (bytes) of the hole that the file's reader must skip: 0 for any other loss, and for a hole of
-        the original that an exported file states."""
+        """Return the size (bytes) of the hole that the file's reader must skip. Return 0 for any other loss, and for a
+        hole that an exported file only states, because the original file had it."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 

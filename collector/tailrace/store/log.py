@@ -181,7 +181,8 @@ Group = tuple[str, str, str, str, str]
 """The values (source, format, session, stream and kind) that the rows of one group have in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups of rows (`Group`) in a data file whose numbers of rows the table's journal records."""
+"""The table's journal records how many rows each group (`Group`) of a data file has, but only if the file has at most
+this number of groups."""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):

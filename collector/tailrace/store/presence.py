@@ -188,7 +188,7 @@ class Entrance:
         self._locks.check(fcntl.LOCK_SH)
 
     def admit(self) -> None:
-        """Let other collectors start on the store, because the table is repaired."""
+        """Let other collectors start on the store, because the repair of the table is finished."""
         if self.alone:
             # Converting the lock releases it for a moment. Meanwhile, no starting collector can take the lock, because
             # it would need `start.lock` first.

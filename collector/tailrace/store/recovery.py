@@ -88,8 +88,8 @@ class EndOfLog:
                 # The data files that the removed versions replaced are in the table again.
                 removed.clear()
             elif version in broken:
-                # Removing this version and all later versions would lose rows. Perhaps no rows are lost if lower
-                # versions are removed, too.
+                # Removing only this version and all later versions would lose rows. Removing lower versions as well may
+                # avoid this loss.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -174,7 +174,7 @@ class EndOfLog:
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
         """Remove versions from the log, newest first: if the process is killed meanwhile, the remaining versions are
-        still without a gap. Return messages with the reasons."""
+        still without a gap. Return messages that state why these versions are removed."""
         Journal(self._log.root).forget(versions)
         for version in reversed(versions):
             move_away(self._log.path(version))

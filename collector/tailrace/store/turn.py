@@ -34,7 +34,8 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Duration (ns) of the lease, much longer than an upkeep takes, and than the clocks of two hosts may differ."""
+"""Duration (ns) of the lease. It is much longer than an upkeep takes, and much longer than the difference between the
+clocks of two hosts."""
 
 HOLDER = "tailrace/upkeep"
 """Id of the Delta transaction that contains the lease in a table at a URL. Its version is the number of the process

@@ -137,7 +137,7 @@ class CommitPhase(Enum):
 
 
 class Stage(Enum):
-    """The state of one of the two phases."""
+    """The state of one phase of a commit (`CommitPhase`)."""
 
     IDLE = auto()
     BUSY = auto()
@@ -344,8 +344,9 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return how long (seconds) a batch may wait for more rows: `commit_interval`, less the time for which its rows
-        have already waited for the spool's sync, or at least half of it. The watchdog shortens the wait."""
+        """Return how long (seconds) a batch may wait for more rows: `commit_interval` minus the time for which its rows
+        have already waited for the spool's sync, but at least half of `commit_interval`. The watchdog shortens the
+        wait."""
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)

@@ -124,8 +124,8 @@ SHORT_ENTRY = TURN_BYTES // 32
 time."""
 
 TURN_SECONDS = 0.01
-"""Time (seconds) of decoding after which other tasks run, even within an entry. A record of 23 bytes can begin a
-session, which takes as long as a hundred events."""
+"""Time (seconds) of decoding after which other tasks run, even in the middle of an entry. A record of 23 bytes can
+begin a session, and beginning a session takes as long as decoding a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
 """Time (seconds) of decoding without a break that counts as long, and the fraction of this time for which other tasks
