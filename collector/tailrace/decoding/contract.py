@@ -400,7 +400,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     # record. A checkpoint may omit these bytes, because the spool has them.
     waiting: Callable[[Any], Waiting] = lambda state: state
     acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an acknowledgement.
-    # `encoder(repair)` creates an encoder of one session (see `Encoder`), if the format has one.
+    # `encoder(repair)` creates an encoder (see `Encoder`) for the records of one session. None if the format has none.
     encoder: Callable[[bool], Encoder] | None = None
     suffix: str = ""  # Suffix of the encoded file of a session that had no file.
     compresses: bool = False  # Whether producers compress files themselves.

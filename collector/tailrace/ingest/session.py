@@ -260,8 +260,8 @@ class Session:
         self._file.change(facts, self._own, now)
 
     def settle(self, now: int) -> None:
-        """Decode the pending bytes if they form a whole record, take back gaps that are wrong if nothing follows, and
-        record which part of a run the file contains."""
+        """Decode the pending bytes if they form a whole record. Take back gaps that are wrong if nothing follows.
+        Record which part of a run the file contains."""
         if settles(self.decoder):
             self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:

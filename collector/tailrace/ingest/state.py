@@ -167,8 +167,8 @@ class Departure(msgspec.Struct, array_like=True):
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended, moved later by the time without a running daemon since then, so that
-    waiting periods do not include that time."""
+    """Time (Unix ns) at which the session ended, moved later by the time for which no daemon has run since then,
+    because waiting periods do not include such time."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""

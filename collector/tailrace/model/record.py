@@ -55,7 +55,8 @@ ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """The content of a packet in which a client announces its session, that is, states the session's id."""
+    """The content of a packet in which a client announces its session, which means that the client states the session's
+    id."""
 
     id: str  # The session's id: the same on all its connections, unique among sessions.
     turn: int = 0  # Grows with each announcement that requests a complete acknowledgement.

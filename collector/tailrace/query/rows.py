@@ -238,8 +238,8 @@ SELECT source, any_value(format) AS format, session, stream,
 FROM part.shown WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream. For speed, it does not group by format, which a session has
-only one of, and excludes the few kinds of rows that are not events instead of listing all others."""
+"""SQL that summarises the stored events of each stream. For speed, it does not group by format, because each session
+has only one format. It also names the few kinds of rows to exclude, instead of all kinds of events."""
 
 _TIMES = """
 SELECT source, session,

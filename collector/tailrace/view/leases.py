@@ -88,8 +88,9 @@ class TimelineCache:
         self._progress = RollupProgress()
 
     def of(self, engine: Engine, progress: RollupProgress) -> TimelineSnapshot:
-        """Return the timeline of the snapshot that `engine` reads, with further roll-ups if `progress` has changed.
-        The caller must hold `ServedStore.timeline_lock` as long as the timeline is used."""
+        """Return the timeline of the snapshot that `engine` reads. If `progress` has changed since the last call, the
+        timeline takes up the new roll-ups. The caller must hold `ServedStore.timeline_lock` as long as the timeline is
+        used."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:

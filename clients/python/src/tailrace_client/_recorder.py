@@ -292,9 +292,9 @@ class Recorder:
         """Record times in nanoseconds, as readings of `clock()` minus `zero`.
 
         `limit` is the maximum number of bytes of packets that were recorded and not yet released (`release`). `chunk`
-        is the number of bytes that are worth a system call, and `longest` the maximum size (bytes) of a packet. The
-        thread that emits calls `started` after the first packet that is recorded after `take`, and `filled` each time
-        that `chunk` more bytes wait. Both calls may happen in a signal handler. An Exception in these calls is
+        is the number of bytes that are worth a system call, and `longest` the maximum size (bytes) of a packet. A
+        thread that emits calls `started` after it has recorded the first packet since `take`. It calls `filled` each
+        time that `chunk` more bytes wait. Both calls may happen in a signal handler. An Exception in these calls is
         suppressed.
         """
         self.clock = clock

@@ -76,8 +76,8 @@ class Questions:
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
 
     def is_forgotten(self, now: float) -> bool:
-        """Return whether the client's last announcement of its session is so old that another collector, which does not
-        know the session, may have been started at the address since."""
+        """Return whether the client's last announcement of its session was so long ago that another collector may have
+        been started at the address since. The new collector would not know the session."""
         return now - self._announced_at >= _REMIND_SECONDS
 
 

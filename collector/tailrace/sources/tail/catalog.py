@@ -350,8 +350,8 @@ class Catalog:
         )
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a file that this source does not read yet may be a copy of the file at `path`, which another
-        source reads and which begins with `head`."""
+        """Return whether an unread file of this source may be a copy of the file at `path`. Another source reads that
+        file, which begins with `head`."""
         return any(
             file.phase in WAITING and file.location.path != path and _begins_alike(file, head)
             for file in self.akin(path)

@@ -320,8 +320,8 @@ class Repeats:
         self._first: FileIndex = {}
         """Files by their first record, in a format whose tools merge traces."""
         self._awaiting: FileIndex = {}
-        """Files of which pieces (files with a part of their content) were found, by the bytes with which a further
-        piece would begin."""
+        """Files for which pieces (files with a part of the content) were found, by the bytes with which a further piece
+        would begin."""
         self._places: dict[Followed, list[IndexPlace]] = {}
         """For each file, its entries in the indexes `_begin`, `_end`, `_first` and `_awaiting`."""
         self._queue: dict[Followed, None] = {}
