@@ -3,8 +3,8 @@
 By default each thread has its own stream, a numbered sequence of events. A new thread continues the stream of a thread
 that has ended, so there are never more streams than concurrent threads. The hot path takes no lock:
 
-- While a thread's `Lane` is `inside`, a signal handler or destructor that interrupts the thread cannot record: its
-  event is discarded (`nested`).
+- While the flag `inside` of a thread's `Lane` (the thread's recording state) is set, a signal handler or destructor
+  that interrupts the thread cannot record: its event is discarded (`nested`).
 - Recording begins by taking the event's number, in one call in C, so every discarded event has used up a number. After
   an exception of a signal handler (Ctrl-C), `Lane.account` finds the number.
 - Packets wait in a list for each stream. To add a packet is one operation, as is each slice in `take`.
@@ -80,8 +80,8 @@ class Lane:
         self.inside = False
         """Whether the thread is recording an event. Another event meanwhile, as in a signal handler, is discarded."""
         self.owed = 0
-        """Number of nested events (recorded while the thread was recording another event) that occurred before the lane
-        had a stream with numbers for them."""
+        """Number of nested events (recorded while the thread was recording another event) that occurred before the
+        thread had a stream. They get sequence numbers once the thread has a stream."""
         self.due = False
         """Whether the recorder must call `filled` for this thread, because enough bytes wait to be sent."""
         self.discarded = dict.fromkeys(REASONS, 0)
@@ -203,7 +203,8 @@ class Lanes:
             self._leave(lane)
         lease = _Lease(lane, self._free)
         local = self.local
-        if local.lane is None:  # A signal handler may have given the thread a lane meanwhile.
+        # A signal handler that interrupted this method may have given the thread a lane (recording state) already.
+        if local.lane is None:
             local.lease = lease
             local.lane = lane
         return local.lane
@@ -292,10 +293,10 @@ class Recorder:
         """Record times in nanoseconds, as readings of `clock()` minus `zero`.
 
         `limit` is the maximum number of bytes of packets that were recorded and not yet released (`release`). `chunk`
-        is the number of bytes that are worth a system call, and `longest` the maximum size (bytes) of a packet. A
-        thread that emits calls `started` after it has recorded the first packet since `take`. It calls `filled` each
-        time that `chunk` more bytes wait. Both calls may happen in a signal handler. An Exception in these calls is
-        suppressed.
+        is the number of bytes that are worth a system call, and `longest` the maximum size (bytes) of a packet. The
+        recorder calls `started` after the first packet that is recorded since the last call of `take`, and `filled`
+        each time that `chunk` more bytes wait. Both calls run in the thread that recorded the event, maybe in a signal
+        handler. If they raise an Exception, it is suppressed.
         """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest

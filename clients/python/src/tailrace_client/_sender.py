@@ -166,7 +166,8 @@ class Sender:
         self._is_child = False
 
     def begin(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
-        """Send the chunks of `recorder`. Call this once, before the recorder's first callback."""
+        """Prepare to send the recorded chunks of `recorder`. Call this once in each process, before the recorder first
+        calls `started` or `filled`."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)
         _leave_in_worker()
