@@ -115,12 +115,13 @@ class EndingDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class AskingDecoder(Decoder, Protocol):
-    """A decoder whose events may have keys instead of names (see `model.record.NAME_OF_ROW`)."""
+    """A decoder whose events may have a key in place of a name. The input may define the key's name later (see
+    `model.record.NAME_OF_ROW`)."""
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys that events have in place of names that the input has not defined so far. "" stands for further keys,
-        which are not stored."""
+        """Keys that decoded events have in place of names, and whose names the input has not defined so far. "" stands
+        for further keys, which are not stored."""
         ...
 
 
@@ -194,7 +195,7 @@ def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
 
 
 def asked_names(decoder: Decoder) -> Collection[str]:
-    """Return the keys in decoded events whose names the input has not defined so far."""
+    """Return the keys that decoded events have in place of names, and whose names the input has not defined so far."""
     return decoder.asked if asks(decoder) else ()
 
 

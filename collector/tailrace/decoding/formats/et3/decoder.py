@@ -312,7 +312,9 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return a block and the position after it, or None and the position of a line that Python must read."""
+        """Let the compiled kernel pack lines of `data`, from the position `at` on, into a block of rows. Return the
+        block and the position after it. If there is no block, return None and the position of a line that Python must
+        read."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -7,38 +7,54 @@ lines of the two forms look alike.
 one tick for each entry and exit, including those known to be missing. Two signs show missing lines, and each missing
 line is reported once:
 
-- An exit whose method is not on the stack of its thread, unless an exit of an outer frame has removed the frame. The
-  entry of such an exit counts as missing (`unmatched_exit`) once a frame ends that was open when the exit came.
-- A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
-  Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
-  cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
-  time of a death is below the clock, which agents never write. If the difference changes `DOUBT` times before such a
-  case, the sign is never used. All reports of this sign are taken back once the time of a death is below that of an
-  earlier death, with entries or exits between the two.
+- An exit whose method has no open frame in its thread. The sign does not count if an exit of an outer frame has removed
+  such a frame. The entry counts as missing (`unmatched_exit`) once a frame ends that was open when the exit came.
+- A death whose time is greater than the counted clock. The difference is the number of missing lines (`death_ahead`).
 
-Frames without an exit are no sign of missing lines, because exceptions write no line. But in a file that was reversed
-or shuffled, such a frame may be the entry of an earlier exit. If the first sign has reported an exit of the same
-method, this report is therefore taken back, and the beginning counts as possibly missing (`no_start`).
+Only a tool that adds deaths after the run gives them times of this clock. The second sign is therefore used (`trusted`)
+only once one of these facts shows such a tool:
 
-The input may be the rest of a longer file that somebody split, and nothing in the input shows this. Therefore entries
-that may lie before the first line do not count as missing lines, and neither does the difference between the times of
-the first deaths and the clock. Both are reported once, as a beginning that may be missing (`no_start`). Once two deaths
-at different places have an equal difference, each further difference counts as lines that are missing in the input
-(`AgentForm.base`).
+- The file name shows the tool.
+- The times of `TRUST` successive deaths at different places exceed the clock by an equal difference.
+- The time of a death is below the clock. Agents never write such a time.
+
+The second sign is never used if the difference changes `DOUBT` times before. All its reports are taken back, and later
+deaths are ignored, once a death has a lower time than an earlier death, with entries or exits between the two.
+
+A frame without an exit is no sign of a missing line, because exceptions write no line. But such a frame may be the
+entry of an earlier exit, in a file that was reversed or shuffled. If the entry of this exit was reported as missing,
+the report is taken back. Instead, the beginning is reported as possibly missing (`no_start`).
+
+The input may be the rest of a longer file that somebody split, and nothing in the input shows this. Lines that may lie
+before the input are therefore not counted as missing. They are reported once, as a beginning that may be missing
+(`no_start`). Such lines are:
+
+- the entry of an exit, if its thread has no open frame,
+- the lines that the first deaths show as missing. Once two deaths at different places have an equal difference, each
+  further difference counts as lines that are missing in the input (`AgentForm.base`).
 
 **The specification's form.** Entries and exits have the times 1, 2, 3, ... and any other line has the time of the
-previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A first time above 1 is a
-beginning that may be missing (`no_start`), of unknown size. A time of 1 after other times
-begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. A
-line with such a time does not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
+previous entry or exit. The clock is a 32-bit int: a negative time continues it from 2**31.
 
-An unreadable line already has a malformed record. The next sign of missing lines therefore reports one line less.
+- A jump from t to u means that u-t-1 entries and exits are missing.
+- A first time above 1 means that the beginning may be missing (`no_start`). The number of missing lines is unknown.
+- A time of 1 after other times begins a new run of the program, unless the time 1 was missing.
+- An entry or exit with any other time up to the clock has the flaw `late` if this time was missing, otherwise the flaw
+  `repeated_time`. Any other line with a time below the clock is `late`. Such lines do not change the stack.
+
+An unreadable line already has a malformed record, which reports one missing line. The next sign of missing lines
+therefore reports one line less.
 
 **The other form.** In a file that joins traces of both forms, a line of the other form is unreadable
 (`OtherFormError`), because a thread read as a clock would show millions of missing lines. The decoder recognises such a
-line by a clock that jumps by JUMP_MAX or more, or by an unknown thread below CLOCK_LIKELY if a known thread has a
-number of CLOCK_LIKELY or more. After such a line, the times of deaths are ignored, because the form of each death is
-unknown."""
+line in two ways:
+
+- In the specification's form, the last field exceeds the clock by JUMP_MAX or more. If an entry or exit has such a
+  field, and the next one a field higher by 1, the second line is not refused: the clock has jumped.
+- In the agents' form, the last field is below CLOCK_LIKELY and no known thread, although a known thread has a number of
+  CLOCK_LIKELY or more. One such field must begin or continue a clock first.
+
+After such a line, the times of deaths are ignored, because the form of each death is unknown."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ The stream is `LOOM/PID/TID`. Its bytes are the same in all versions (module `fr
                            finished_without_data: the producer finished and had written no event
                            unfinished: the end of the thread is missing, with up to 2 MiB of events
 
-The last two gaps come at the end of the input, because metadata may mark a thread as finished before its last
-bytes arrive. Events between `OU[` and `OU]` are written late, and are sorted by clock, at most `LATE_MAX`
-bytes at a time. Bytes that cannot begin an event are malformed up to the next event. A limit below 64 bytes
-counts as 64."""
+The last two gaps come at the end of the input, because metadata may mark a thread as finished before its last bytes
+arrive. Events between `OU[` and `OU]` are written late, and are sorted by clock, at most `LATE_MAX` bytes at a time.
+Bytes that cannot begin an event are malformed up to the next event. The maximum size of an event (`limit`) counts as 64
+bytes if it is lower."""
 
 from __future__ import annotations
 
