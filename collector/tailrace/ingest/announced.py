@@ -218,7 +218,8 @@ def _standing(known: Announced, now: int) -> Iterator[tuple[str, int | None, lis
         stream, wire = followed[name], counters.mask
         stop = stops.get(name, stream.next)
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
-        # The client no longer has to resend the events of evicted gaps and of old gaps.
+        # The client no longer has to resend the events of gaps that the ledger forgot because of a limit, and of gaps
+        # that were noticed at or before the time `oldest_asked`.
         old = [g for g in stream.gaps if g.reason not in OF_CLIENTS and g.since <= oldest_asked]
         given_up = stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
         yield name, stop & wire, missing, given_up
@@ -334,7 +335,8 @@ class Announcements:
             return
         state.left = now
         if known.incarnation.counters:
-            # Without a connection, only resent events can arrive.
+            # No mark (fingerprint) is needed any more: on a new connection, the client sends an event with a known
+            # number only to resend it.
             known.incarnation.counters.marks.forget_all()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None

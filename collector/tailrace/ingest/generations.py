@@ -326,14 +326,15 @@ class Generations:
             old.finish(old.state.ended, {}, old.state.ended_at)
 
     def know(self, epoch: int, name: str) -> None:
-        """Remember which incarnation (producer run) stated an epoch."""
+        """Remember that the incarnation (producer run) `name` stated `epoch` (the zero of its clock) in a record."""
         epochs = self._state.epochs
         epochs[epoch] = name
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
     def name_of(self, epoch: int) -> str | None:
-        """Return the name of the incarnation (producer run) that stated an epoch; None for an unknown epoch."""
+        """Return the name of the incarnation (producer run) that stated `epoch` (the zero of its clock) in a record;
+        None if none is remembered."""
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:

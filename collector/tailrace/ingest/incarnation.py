@@ -238,7 +238,8 @@ class Incarnation:
         if not isinstance(about, Missing):
             return
         if self._pieces and record.kind == Kind.HEAL and about.piece:
-            self.piece(about.piece)  # `piece` also takes back the gap that the decoder reported.
+            # No further heal row is needed: the ledger of the run's pieces takes back the gap of the decoder.
+            self.piece(about.piece)
             return
         number, reason = record.counter, record.name or Reason.NETWORK
         claims = [(number, about.count)]

@@ -475,8 +475,8 @@ class Unreadable:
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
         """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
-        same reason. Records that may be text form series of their own. Above `_PARTS_MAX` series, write one gap row for
-        each reason."""
+        same reason. A series contains either only records that may be mere text, or no such record. Above `_PARTS_MAX`
+        series, write one gap row for each reason."""
         goes_on = self._goes_on(pieces[0])
         is_text, judged = False, list[tuple[Record, bool, bool]]()
         for piece in pieces:

@@ -159,9 +159,10 @@ class Departures:
     def _ends(
         self, asks: Siblings, stream: str, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the other sessions with the stream, newest first. An entry has the session's name, the stream's next
-        number and last fingerprint, and whether the session certainly has the epoch of `asks`. Leave out sessions with
-        another epoch, and sessions that ended before the time `oldest`."""
+        """Yield the other sessions with the stream, newest first. Each entry has the session's name, the stream's next
+        number and last fingerprint, and a truth value: True if the session and `asks` have stated equal epochs, False
+        if one of them has stated none. Leave out sessions with another epoch, and sessions that ended before the time
+        `oldest`."""
         host, epoch = asks.host, asks.epoch
         present = reversed(self._present.get((host, epoch), ()))
         for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):

@@ -32,8 +32,8 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Maximum number of rows per call of the ledger after a restart. Each further restart divides the rows of a call
-again."""
+"""Maximum number of rows per call of the ledger after a restart of the producer. If these rows show a further restart,
+they are divided again; the limit keeps this work small."""
 
 
 class InputBytes(NamedTuple):
@@ -341,8 +341,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return the `Standing` of the current producer run: whether this run can have sent the record. If `passed`,
-        the record's datagram belongs to another run."""
+        """Return the `Standing` of the current producer run: whether this run can have sent the record. `passed` states
+        that an earlier record has shown that the datagram belongs to another run."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -471,8 +471,8 @@ def _length(chunk: Chunk) -> int:
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first `rows` rows of a chunk, and the rest in short parts, because each further restart
-    of the producer divides a part again."""
+    """Return the first `rows` rows of a chunk, and the remaining rows. Divide the remaining records into parts of at
+    most `_PIECE` rows: each further restart of the producer divides one part again, and short parts limit this work."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

@@ -87,14 +87,14 @@ class Counters:
         report: Callable[[int], None] = _nobody,
     ) -> None:
         """Restore the counters of the session `name` from `state`. `free_places` adds gaps to `findings`, and then
-        calls `report` with the log time."""
+        calls `report` with the current time (ns) of the spool's log, which never goes back."""
         self.state = state
         self.name = name
         self.report = report
         self.earlier: Callable[[str, int, int, int], int | None] = _nobody
         """Called when a stream may continue a stream of an earlier session of the producer. Arguments: name of the
-        stream, number (as sent) and fingerprint of its first event, log time (ns). Returns the number with which the
-        stream continues, or None if there is no such session."""
+        stream, number (as sent) and fingerprint of its first event, time (ns) of the spool's log. Returns the number
+        with which the stream continues, or None if there is no such session."""
         self._limits = limits
         self.window = limits.reorder_events
         self.mask = (1 << bits) - 1

@@ -225,9 +225,9 @@ class _Side:
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add a session, or remove it if earlier events of the run are known. `own` is the lowest id in the session's
-        file, and `edge` the lowest id of the run, or None if the run's first event has arrived. Return the other
-        sessions that were removed, because events before those in their files are known now."""
+        """Add a session, or remove it if events of the run before those in its file are known. `own` is the lowest id
+        in the session's file, or None without ids. `edge` is the lowest known id of the run, or None if the run's first
+        event has arrived. Return the other sessions that this call removes, because earlier events are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

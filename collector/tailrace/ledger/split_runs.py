@@ -72,7 +72,7 @@ class SplitRuns:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
         """For each open session whose file has stopped growing, a function that writes this fact again, as a row
-        `rest`. The argument is the log time (ns)."""
+        `rest`. The argument is the time (ns) of the spool's log, which never goes back."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         self._index: dict[int, RunIndex] = {}

@@ -287,15 +287,16 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return the next number (if not 0) and last mark (fingerprint) of each stream with checked numbers."""
+        """Return the next number of each stream with checked numbers, and the mark (fingerprint) of its received event
+        with the highest number. Leave out streams whose next number is 0."""
         window = self._window
         streams = self._streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the next expected number of a stream, which is above all received, missing and discarded numbers, and
-        the stream's last mark (fingerprint). Return None if the stream has no number yet, or if its numbers are not
-        checked."""
+        """Return the next expected number of a stream, and its last mark: the fingerprint of the received event with
+        the highest number. All received, missing and discarded numbers are below the next expected number. Return None
+        if this number is 0, or if the stream's numbers are not checked."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None

@@ -1,4 +1,4 @@
-"""Hold rows of the table, and partial sums of rows, as columns (`Pieces`), and number their texts."""
+"""Hold rows of the table, and sums of some rows each (partial sums), as columns (`Pieces`), and number their texts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ NONE = -1
 
 
 class Pieces(NamedTuple):
-    """Rows and partial sums of rows that are drawn, as columns.
+    """Rows of the table, and sums of some rows each (partial sums), that are drawn. The fields are columns.
 
     - `number`: the index of the lane in the drawing.
     - `events`: the number of rows in a sum.
     - `label`, `member` and `kind`: numbers of texts in `FrameTexts`.
     - `spot`: the stored time or the tick of the begin.
 
-    A sum of events has `spot`, `start`, `offset` and `kind` of its longest event, a sum of counter values those of
-    its latest value."""
+    A sum of events has the values `spot`, `start`, `offset` and `kind` of its longest event. A sum of counter values
+    has those of its latest value."""
 
     number: Ints
     what: NDArray[np.int8]

@@ -150,8 +150,9 @@ class Records(ABC):
 
     @abstractmethod
     def process(self, counters: EventCounters, rows: RowsWriter, now: int) -> Iterator[Records]:
-        """Count the events in the ledger at log time `now` (ns), and stop before the first event of a restarted
-        producer. Yield the counted records. Then write their rows, without duplicates."""
+        """Count the events in the ledger, and stop before the first event of a restarted producer. Yield the counted
+        records. Then write their rows, without duplicates. `now` is the time (ns) of the spool's log, which never goes
+        back."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
