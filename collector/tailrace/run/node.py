@@ -67,7 +67,8 @@ class NodeCollecting(Collecting):
         """The highest exit status of the programs that have ended so far. A killed program counts as 128 + SIGKILL."""
         self.problems: list[str] = []
         self.last: socket.socket | None = None
-        """The connection of the rank whose program ended last. This rank waits for the node's certificate."""
+        """The connection of the rank whose program ended last. This rank waits for the path of the
+        node's run certificate, a file which states the missing events. `Released` contains this path."""
         self._spec = spec
         self._listener = listener
         self._token = token
@@ -78,7 +79,8 @@ class NodeCollecting(Collecting):
         """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank that waits for the node's certificate; None while other programs run."""
+        """Connection and number of the rank that waits until the node's run certificate is written; None while programs
+        of other ranks run."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
@@ -148,7 +150,7 @@ class NodeCollecting(Collecting):
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
         """Serve the connection of a rank from the message `Hello` to the connection's end. If this rank's program is
-        the last one to end, let the rank wait for the node's certificate."""
+        the last one to end, let the rank wait until the node's run certificate is written."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:

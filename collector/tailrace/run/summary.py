@@ -88,7 +88,7 @@ def document(
 
 
 def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
-    """Return the streams with missing events, whether their number is known or unknown."""
+    """Return the streams with missing events. The number of a stream's missing events may be unknown."""
     return (stream for stream in streams if stream.unknown or stream.missing)
 
 

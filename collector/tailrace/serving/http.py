@@ -23,7 +23,8 @@ HEADERS_MAX = 16 * 2**10
 """Maximum size (bytes) of a request: its first line and its headers."""
 
 REQUEST_SECONDS = 10.0
-"""Maximum time (seconds) for receiving a request, from the opening of the connection or, later, from its first byte."""
+"""Maximum time (seconds) for receiving a request. For the first request, the time counts from the opening of the
+connection; for each later request, from the arrival of its first byte."""
 
 IDLE_SECONDS = 75.0
 """Maximum time (seconds) that a connection may wait for the next request. Many scrapers send one a minute."""

@@ -222,7 +222,8 @@ class Listening:
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Open the socket for a `with` block; then close it, unless `kept` is set. Raise OSError if that fails."""
+        """Open the socket for a `with` block; then close it, unless `kept` is set. Raise OSError if the address is not
+        available."""
         try:
             yield self.open()
         finally:

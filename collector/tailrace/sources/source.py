@@ -51,25 +51,25 @@ class Intake(Protocol):
         `DATAGRAMS`."""
 
     def now(self) -> int:
-        """Return the log's time (Unix ns), which never goes back."""
+        """Return the time of the spool's log (Unix ns), which never goes back."""
 
     def at(self, wall: int) -> int:
         """Convert a wall-clock time (Unix ns) to the log's time, which never goes back."""
 
     def moment(self) -> AbstractContextManager[None]:
-        """Return a context manager. All log entries that are appended in its `with` block get the same log time."""
+        """Return a context manager. All log entries that are appended in its `with` block get the same time."""
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel has dropped `count` datagrams at a socket after the log time `since`. `total` is the
-        kernel's count of all datagrams that it has dropped at this socket.
+        """Record that the kernel has dropped `count` datagrams at a socket after the time `since` of the log. `total`
+        is the kernel's count of all datagrams that it has dropped at this socket.
 
         Call this method before the datagrams that the kernel queued after the drops are appended. If datagrams from
         before the drops were read together with the later ones, make this call and append all of them in one `with`
-        block of `moment`, so that all have the same log time."""
+        block of `moment`, so that all have the same time in the log."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the last recorded count of datagrams that the kernel has dropped at a socket, and the log time of that
-        record."""
+        """Return the last recorded count of datagrams that the kernel has dropped at a socket, and the time of that
+        record in the log."""
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
 

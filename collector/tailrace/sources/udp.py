@@ -461,7 +461,7 @@ class UdpSource(Source):
         self._admission = Admission(config, clock, self._figures)
         self._peers = self._admission.peers
         self._counted = 0
-        """Start (log time, ns) of the period that the next report of dropped datagrams covers."""
+        """Start of the period that the next report of dropped datagrams covers, as a time (ns) of the spool's log."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 

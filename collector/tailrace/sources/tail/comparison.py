@@ -237,7 +237,8 @@ class Cover(Generic[T]):
         )
         pieces |= dict.fromkeys(whole)
         left = list(pieces)
-        while left:  # A piece that ends where another one begins counts, too.
+        # A found piece (file with a part of the content) also counts if it ends where a counting piece begins.
+        while left:
             before = [p for p in self._found.get(left.pop().begin, []) if p not in pieces]
             pieces |= dict.fromkeys(before)
             left += before

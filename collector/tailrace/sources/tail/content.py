@@ -81,8 +81,8 @@ class RawBytes:
             return hole
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, wanted, trail.offset)
-        # To detect that the file was written anew meanwhile, read the bytes before the data only now, and also the
-        # file's beginning, because many lines end alike.
+        # To detect that the file was written anew meanwhile, read known bytes again, after the data: the bytes just
+        # before the data and, because many lines have equal ends, the first bytes of the file.
         before = len(trail.last)
         last = os.pread(fd, before, trail.offset - before) if before else b""
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
@@ -244,7 +244,8 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool) -> type[RawBytes | Compressed] | None:
-    """Return the class of a file's reader, or None if it has too few bytes to decide. Raise OSError if that fails."""
+    """Return the class of a file's reader, or None if the file has too few bytes to decide. Raise OSError if the file
+    cannot be read."""
     begin = os.pread(fd, len(MAGIC), 0)
     if begin.startswith(MAGIC):
         return Compressed
@@ -304,7 +305,7 @@ class ReadPart:
 
     @property
     def trail(self) -> Trail:
-        """Return the trail of the file's bytes that were read."""
+        """Return the trail (digest) of the bytes that were read from the file."""
         return self.reader.trail if self.reader else Trail()
 
     @property
@@ -368,7 +369,7 @@ def _whole(fd: int) -> RawBytes | Compressed:
 
 
 class ContentSum:
-    """Computes, in steps, the trail of a file's whole content."""
+    """Computes, in steps, the trail (digest) of a file's whole content."""
 
     def __init__(self, fd: int, take: Callable[[bytes], object] = len) -> None:
         """Pass each part of the content to `take`."""
