@@ -29,7 +29,7 @@ class SystemClock:
 
 class Timeline:
     """The time of the spool's log (Unix ns), which never goes back and never jumps. It advances with the monotonic
-    clock, so setting the wall clock does not change it. `ahead` is wall time minus log time."""
+    clock, so setting the wall clock does not change it. `ahead` is the wall time minus this time."""
 
     def __init__(self, clock: Clock, last: int) -> None:
         self._clock = clock
@@ -38,17 +38,18 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Set the log's time to the wall time minus `ahead` (ns), but not below the time of the log's last entry."""
+        """Set the time of the spool's log to the wall time minus `ahead` (ns), but not below the time of the log's last
+        entry."""
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """Wall time minus the time of the log (ns), as the last call of `look` found it."""
+        """Wall time minus the time of the spool's log (ns), as the last call of `look` found it."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Stop the log's time within a `with` block, so that all log entries that are appended in the block have the
-        same time."""
+        """Stop the time of the spool's log within a `with` block, so that all log entries that are appended in the
+        block have the same time."""
         self._moment = self.now()
         try:
             yield
@@ -61,7 +62,7 @@ class Timeline:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:
-        """Convert wall time to the time of the log (both Unix ns)."""
+        """Convert wall time to the time of the spool's log (both Unix ns)."""
         return wall - self.ahead
 
     def look(self) -> int:

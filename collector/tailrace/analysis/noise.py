@@ -37,7 +37,7 @@ class Evidence(NamedTuple):
     Missing events leave the mean between `low` and `high`, which may be infinite."""
 
     mean: float
-    """Mean of the logarithm over the side's runs, from their stored spans."""
+    """Mean, over the side's runs, of the logarithm of the figure that a run's stored spans give."""
     low: float
     high: float
     variance: float
@@ -74,8 +74,9 @@ class Evidence(NamedTuple):
     def of_one_run(
         cls, value: int, bounds: Interval, variance: float, freedom: float
     ) -> Self | None:
-        """Return the evidence of one run: the logarithm of its figure, `value`, and of the figure's bounds, and the
-        `variance` that blocks of time within the run show. Return None if the figure has no logarithm."""
+        """Return the evidence of one run. `value` is its figure, and `bounds` the interval of the true value.
+        `variance` is the variance of the logarithm, measured between blocks of time within the run. Return None if
+        `value` is 0 or less, because it has no logarithm."""
         if value <= 0:
             return None
         low, high = _log(bounds.low, -math.inf), _log(bounds.high, math.inf)
@@ -87,8 +88,9 @@ def _log(value: int | None, unbounded: float) -> float:
 
 
 def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
-    """Return the intervals of the growth from side A to side B: from the stored spans, and with an allowance for
-    missing events. The growth lies outside of them with the probability `error`."""
+    """Return two intervals for the growth of a figure from side A to side B: one from the stored spans, and one with an
+    allowance for missing events. An interval does not contain the true growth with the probability `error`. For the
+    first interval, this is true only if no events are missing."""
     between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
     by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
     freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest

@@ -72,8 +72,9 @@ FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions
 
 
 class Lost(NamedTuple):
-    """A gap to draw, with its range of time (ns). `members` has columns of the view `gaps`, the range of time in which
-    the gap lies, and a text that states how exact this range is."""
+    """A gap to draw. It lies between the times `begin` and `end` (ns), limited to the selected times. `members` has the
+    details to show with the gap: columns of the view `gaps`, the gap's whole range of time, and a text that states how
+    exact this range is."""
 
     session: SessionClock
     stream: str

@@ -53,7 +53,7 @@ def _write_arrow(
     output: Output,
     progress: RowCount,
 ) -> Left:
-    """Write files. `open_` opens a file, and returns the writer that appends batches of rows to this file."""
+    """Write the files. `open_` returns the writer of an open file. The writer appends rows to the file."""
 
     def write(view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.arrow(selected.rows(view), selected.condition(view).values)

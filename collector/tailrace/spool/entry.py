@@ -42,7 +42,8 @@ class EntryKind(IntEnum):
     HEARTBEAT = 12
     """A heartbeat of the daemon. The payload is msgpack (`Heartbeat`)."""
     CLOCK = 13
-    """The wall clock was set. The payload is the new difference (ns) from log time to wall time, as msgpack."""
+    """The wall clock was set. The payload is the new difference (ns) from the log's time, which never goes back, to the
+    wall time, as msgpack."""
 
 
 LAST = b"last"

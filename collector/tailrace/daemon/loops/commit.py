@@ -166,8 +166,8 @@ STAGES = {
 
 
 class Pipeline:
-    """The most urgent requested commit, and the stages of both phases. All flags except `turn` are computed from
-    them."""
+    """The most urgent requested commit, and the stage of each of the two phases: preparing a commit, and writing it to
+    the table (`LANDING`). All flags except `turn` are computed from these values."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING

@@ -122,7 +122,8 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the log's time from the last entry. `ahead.clock` is wall time minus log time (ns), as last recorded."""
+        """Continue the log's time, which never goes back, from the log's last entry. `ahead.clock` is wall time minus
+        the log's time (ns), as last recorded."""
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
         now = timeline.ahead

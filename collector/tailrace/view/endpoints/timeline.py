@@ -270,8 +270,8 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Maximum number of rows that the endpoint `row` returns for one offset of a session. All rows that the collector
-itself writes have the same session and offset."""
+"""Maximum number of rows that the endpoint `row` returns for one offset of a session. Many rows may have the same
+offset: a row that the collector itself writes usually has the number of bytes that the session has received so far."""
 
 _SPAN = """
 SELECT source, session, stream, substream, id, parent, start, "end", "offset" FROM spans
