@@ -11,6 +11,7 @@ from benchmarks.suite import (
     idle,
     large,
     latency,
+    looking,
     many,
     stages,
     throughput,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         many,
         growth,
         zoom,
+        looking,
         large,
     )
     for name, benchmark in module.BENCHMARKS.items()

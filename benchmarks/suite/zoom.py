@@ -1,6 +1,4 @@
-"""Measure steps of the timeline over a large store: the answers to a page's zooms and pans, and the time for drawing
-them.
-"""
+"""Measure the answers to a page's zooms and pans over a large store."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -153,50 +150,6 @@ def zoom(options: Options) -> list[Case]:
     return [case for cases in found.values() for case in cases if case.sides[0].runs]
 
 
-def drawing(options: Options) -> list[Case]:
-    """Measure how long a page takes to draw while it zooms and moves."""
-    side = Side(name="the page in Chromium", role=Role.OURS, does="draws what is in sight", runs=[])
-    case = Case(label="1280 by 800 pixels", sides=[side])
-    if find_spec("playwright") is None or shutil.which("chromium") is None:
-        side.absent = "make dev && apt-get install chromium"
-        return [case]
-    for number in range(options.runs):
-        print(f"  {number + 1} of {options.runs}", flush=True)
-        with viewed(options) as viewer:
-            draws = _draws(viewer, options)
-        cuts = statistics.quantiles([*draws, *draws], n=20)
-        side.runs.append({"draw50": cuts[9], "draw95": cuts[18]})
-    return [case]
-
-
-def _draws(viewer: Viewer, options: Options) -> list[float]:
-    """Return the duration (seconds) of each drawing."""
-    from playwright.sync_api import sync_playwright
-
-    from tests.view.browser.pages import Watched
-    from tests.view.browser.test_timeline import DRAWS
-
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"))
-        page = Watched(browser, viewer, "#/timeline")
-        page.until_text(".status", "lanes")
-        page.until(lambda: page.page.evaluate(DRAWS), "a drawing")
-        page.page.wait_for_load_state("networkidle")
-        box = page.page.locator("canvas.lanes").bounding_box()
-        page.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 150)
-        begun = len(page.page.evaluate(DRAWS))
-        for way in (-120, 120):
-            for _ in range(max(int(options.seconds * 3), 4)):
-                page.page.mouse.wheel(0, way)
-                page.page.wait_for_timeout(100)
-                page.page.keyboard.press("ArrowRight")
-                page.page.wait_for_timeout(100)
-        found: list[float] = [each / 1000 for each in page.page.evaluate(DRAWS)[begun:]]
-        page.close()
-        browser.close()
-    return found
-
-
 def _steps(
     reader: Reader, viewer: Viewer, asked: Asked, zooms: int, seed: int
 ) -> tuple[list[Step], int]:
@@ -245,10 +198,5 @@ BENCHMARKS = {
         f"{_STORE} A reader zooms from the whole range into {Options().zooms} places, by a factor of {FACTOR}, down to a microsecond, "
         "and moves twice after each zoom. A step is from the request until the last byte of the answer, over HTTP.",
         zoom,
-    ),
-    "drawing": Benchmark(
-        "Drawing",
-        "The same store, in a page that zooms in and out and moves; each drawing of the canvas is timed by the page.",
-        drawing,
     ),
 }

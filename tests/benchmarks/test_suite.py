@@ -41,7 +41,7 @@ FIGURES = {
     "streams": {"rate", "cpu", "chunk", "lost", "resident", "private"},
     "connections": {"rate", "cpu", "chunk", "lost", "resident", "private"},
     "zoom": {"step50", "step99", "step", "resident"},
-    "drawing": {"draw50", "draw95"},
+    "looking": {"first", "step50", "step95"},
     "large": {"count", "range", "streams", "gaps", "stats", "asking"},
     "taking": {"rate", "cpu", "commit", "resident", "private"},
     "rows": {"cpu", "resident", "commit", "listening", "count", "range", "streams", "asking"},
