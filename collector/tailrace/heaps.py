@@ -21,7 +21,13 @@ received bytes (512 KiB), because the system clears each page of a returned bloc
 By default, glibc raises this minimum to the size of the largest freed block. After the daemon had received 130 names of
 500 kB, its heaps held 110 MB with the default, and 20 MB with this fixed value."""
 
+KEPT = 8 * 2**20
+"""Maximum size (bytes) of the free memory at the end of a heap. glibc returns more than this to the system. With glibc's
+default of 128 KiB, a collector at full rate returns the memory of a chunk, and takes it back for the next one: 100,000
+instead of 62,000 page faults for 6 million events."""
+
 POOL = "ARROW_DEFAULT_MEMORY_POOL"
+_M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
@@ -41,6 +47,7 @@ def load_arrow() -> None:
     if "pyarrow" in sys.modules:
         return
     _set(_M_MMAP_THRESHOLD, LARGE)
+    _set(_M_TRIM_THRESHOLD, KEPT)
     of_user = os.environ.get(POOL)
     os.environ[POOL] = "system"
     hidden = "numpy" not in sys.modules
