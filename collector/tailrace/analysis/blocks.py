@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailrace.analysis.comparison import Doubt, Lacks, may_lack
+from tailrace.analysis.durations import GroupUnit
 from tailrace.analysis.noise import Evidence
 from tailrace.analysis.statistics import (
     MEASURED,
     PERCENTILES,
     GroupKey,
-    GroupUnit,
     SpanStatistics,
     statistics,
 )

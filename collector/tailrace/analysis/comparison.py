@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.analysis.bounds import Interval, range_words
+from tailrace.analysis.durations import GroupValues
 from tailrace.analysis.losses import Losses
-from tailrace.analysis.statistics import GroupKey, GroupValues, SpanStatistics
+from tailrace.analysis.statistics import GroupKey, SpanStatistics
 
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window

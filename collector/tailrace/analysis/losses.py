@@ -141,25 +141,27 @@ class Losses:
         return self._everywhere != 0 or not touched.isdisjoint(self._touched)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
-        """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span
-        is in doubt. It leaves out spans that are certainly still open."""
+        """Return SQL that adds two columns to the given spans. `unnumbered` states whether a lost end leaves no gap.
+        `doubtful` states whether the duration or the group of the span is in doubt, and is null for a span that is
+        certainly still open."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
         awaited = "true" if self._everywhere != 0 else "false"
         sql = f"""
-          SELECT *, open OR around OR elsewhere AS doubtful
+          SELECT *, CASE WHEN NOT open OR touched OR unnumbered OR {awaited}
+            THEN open OR around OR elsewhere END AS doubtful
           FROM (
-            SELECT m.*, {_AROUND if stacked else "false AS around"},
-              coalesce(t.elsewhere, false) AS elsewhere, t.source IS NOT NULL AS touched
+            SELECT m.*, format IN {quoted(UNNUMBERED_ENDS)} AS unnumbered, {_AROUND if stacked else "false AS around"},
+              {"t.source IS NOT NULL" if sessions else "false"} AS touched,
+              {"coalesce(t.elsewhere, false)" if elsewhere else "false"} AS elsewhere
             FROM ({spans.sql}) AS m
-            LEFT JOIN (
-              SELECT unnest(?::VARCHAR[]) AS source, unnest(?::VARCHAR[]) AS session, unnest(?::BOOLEAN[]) AS elsewhere
-            ) AS t ON t.source = m.source AND t.session = m.session
+            {_LOSSY_SESSIONS if sessions else ""}
             {_STACKED_GAPS if stacked else ""}
           )
-          WHERE NOT open OR touched OR format IN {quoted(UNNUMBERED_ENDS)} OR {awaited}
         """  # noqa: S608 - our own words
+        if not sessions:
+            return RowCondition(sql, spans.values)
         given = [source for source, _ in sessions], [session for _, session in sessions]
         moved = [session in elsewhere for session in sessions]
         return RowCondition(sql, (*spans.values, *given, moved))
@@ -184,6 +186,12 @@ _AROUND = f"""
   coalesce(m.format IN {quoted(STACKED)} AND (
     n."offset" <= coalesce(m.end_offset, m."offset") OR k."first" < m."end" OR m."offset" < v.latest
   ), false) AS around
+"""
+
+_LOSSY_SESSIONS = """
+  LEFT JOIN (
+    SELECT unnest(?::VARCHAR[]) AS source, unnest(?::VARCHAR[]) AS session, unnest(?::BOOLEAN[]) AS elsewhere
+  ) AS t ON t.source = m.source AND t.session = m.session
 """
 
 _BY_OFFSET = "reason IN ('malformed', 'truncated')"

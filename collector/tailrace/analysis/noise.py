@@ -25,7 +25,8 @@ from tailrace.analysis.comparison import (
     NoisyGrowth,
     changes,
 )
-from tailrace.analysis.statistics import FIGURES, GroupUnit, GroupValues, SpanStatistics
+from tailrace.analysis.durations import GroupUnit, GroupValues
+from tailrace.analysis.statistics import FIGURES, SpanStatistics
 
 CONFIDENCE = 0.99
 """Probability with which the intervals of all compared groups of spans contain the true growths. If the program has not

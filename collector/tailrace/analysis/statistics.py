@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby
+from itertools import chain, groupby
 from math import ceil, floor, log2
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.analysis import bounds
 from tailrace.analysis.bounds import UNBOUNDED, FigureBounds, Interval, LostCount, total_loss
+from tailrace.analysis.durations import (
+    GroupUnit,
+    GroupValues,
+    LengthFigures,
+    LengthRank,
+    SpanLengths,
+)
 from tailrace.analysis.flame import LaneSpan, shares
 from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
@@ -34,7 +41,7 @@ OCTAVE_ROWS = 8
 `ROWS_MAX` rows. A row is then 9 % wide."""
 
 NARROWEST = 1.1
-"""Least ratio of the highest to the lowest edge of a heat map. Durations that differ less fill only a part of it."""
+"""Least ratio of the highest to the lowest edge of a heat map. SpanLengths that differ less fill only a part of it."""
 
 
 class Cell(NamedTuple):
@@ -155,15 +162,9 @@ _LAST = 2**63 - 2
 
 PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
-GroupValues = tuple[str | None, ...]
-"""The values (text or None) that define a group of spans, one for each key."""
-
-GroupUnit = tuple[GroupValues, str]
-"""A group of spans, and the unit of their durations."""
-
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group of spans. Figures of durations are in `unit`, or None without a known duration.
+    """The figures of one group of spans. LengthFigures of durations are in `unit`, or None without a known duration.
     `self_time` is the time during which a span of the group is the innermost open span (see `flame`), if requested."""
 
     group: GroupValues
@@ -216,29 +217,21 @@ def statistics(
     """Group the spans that begin within a window by the keys `by`. Return the figures of each group, by descending
     total. `whole` is the completeness of the window. With `self_time`, read all spans in order, about a microsecond
     each."""
-    keys = "".join(f"{key.sql}, " for key in by)
-    places = ", ".join(str(place) for place in range(1, len(by) + 2))
-    percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
     rows = window.rows
-    sql = (
-        f"SELECT {keys}unit, count(*) FILTER (open AND {_UNNUMBERED.sql}), count(*) FILTER (NOT open),"  # noqa: S608 - our own words
-        " count(*) FILTER (open), sum(length)::HUGEINT, min(length),"
-        f" {percentiles}, max(length) FROM ({MEASURED.format(rows=rows.sql)}) GROUP BY {places}"
-    )
-    found = list(engine.rows(sql, rows.values))
     losses = Losses(engine, window, [key.word for key in by], whole)
-    unended = any(row[len(by) + 1] for row in found)
-    intervals = _intervals(engine, window, by, losses) if unended or not losses.none else {}
+    spans = losses.doubted(RowCondition(MEASURED.format(rows=rows.sql), rows.values))
+    durations = SpanLengths(engine, [key.sql for key in by], spans)
+    percentiles, intervals = _durations(durations, losses)
+    unended = any(each.unnumbered for each in durations.groups.values())
     selves: dict[GroupUnit, SelfTime] = {}
     if self_time:
         selves = _selves(engine, window, by, losses, unended or _unended(engine, window))
     figures = []
-    for row in found:
-        group, (unit, _, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
+    for (group, unit), spans_of in durations.groups.items():
+        _, _, total, least, most = spans_of.seen
         own = selves.get((group, unit), SelfTime()) if self_time and total is not None else None
-        seen = SpanStatistics._make(
-            (group, unit, ended, still_open, total, own and int(own.seen), *lengths, {})
-        )
+        figures_of = (total, own and int(own.seen), least, *percentiles[group, unit], most)
+        seen = SpanStatistics._make((group, unit, spans_of.ended, spans_of.open, *figures_of, {}))
         its = intervals.get((group, unit))
         if its is None:
             values = {name: seen.value(name) for name in FIGURES}
@@ -260,110 +253,64 @@ def _unended(engine: Engine, window: Window) -> bool:
     return has_rows(engine, "spans", all_of([RowCondition("open"), behind, _UNNUMBERED]))
 
 
-class CertainSpans(NamedTuple):
-    """Those spans of one group whose duration is not in doubt: their number, the number of known durations, and the
-    sum, minimum and maximum of the known durations. `lost` is the maximum number of further spans: never 0, and None if
-    it is unknown."""
-
-    spans: int
-    lengths: int
-    total: int | None
-    least: int | None
-    most: int | None
-    lost: LostCount
-
-    def bounds(self, quantiles: Mapping[str, Interval]) -> FigureBounds:
-        """Return the intervals of all figures. Lost spans only increase the sum and the maximum, unless a lost span can
-        have a negative duration."""
-        floor = bounds.floor(self.least)
-        known = floor is not None and self.lengths > 0
-        return {
-            "count": Interval(self.spans, None if self.lost is None else self.spans + self.lost),
-            "total": Interval(self.total if known else floor, None),
-            "self": UNBOUNDED,
-            "min": Interval(floor, self.least),
-            **quantiles,
-            "max": Interval(self.most if known else floor, None),
-        }
-
-
-def _intervals(
-    engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
-) -> dict[GroupUnit, FigureBounds]:
-    """Return the intervals in which the figures of a group of spans lie, by group and unit. Leave out the groups
-    without lost spans."""
-    keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
-    rows = window.rows
-    spans = losses.doubted(RowCondition(MEASURED.format(rows=rows.sql), rows.values))
-    sql = (
-        f"SELECT {keys}unit, count(*) FILTER (NOT doubtful), count(length) FILTER (NOT doubtful),"  # noqa: S608 - our own words
-        " sum(length) FILTER (NOT doubtful)::HUGEINT, min(length) FILTER (NOT doubtful),"
-        f" max(length) FILTER (NOT doubtful), count(*) FILTER (doubtful) FROM ({spans.sql}) GROUP BY ALL"
-    )
-    groups: dict[GroupUnit, CertainSpans] = {}
-    for row in engine.rows(sql, spans.values):
-        group, (unit, *certain, doubtful) = row[: len(by)], row[len(by) :]
-        lost = total_loss(losses.of(group, unit), doubtful)
-        if lost != 0:
-            groups[group, unit] = CertainSpans._make((*certain, lost))
-    quantiles = _quantiles(engine, by, spans, groups)
-    return {key: spans_of.bounds(quantiles[key]) for key, spans_of in groups.items()}
-
-
-def _quantiles(
-    engine: Engine,
-    by: Sequence[GroupKey],
-    spans: RowCondition,
-    groups: Mapping[GroupUnit, CertainSpans],
-) -> dict[GroupUnit, dict[str, Interval]]:
-    """Return, for each group of spans, the interval in which each percentile lies. `spans` is SQL for all spans. Its
-    column `doubtful` is true for spans whose duration or group is in doubt."""
-    wanted = {
-        key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
-        for key, each in groups.items()
-        if each.lost is not None
+def _durations(
+    durations: SpanLengths, losses: Losses
+) -> tuple[dict[GroupUnit, list[int | None]], dict[GroupUnit, FigureBounds]]:
+    """Return the percentiles of each group in the order of `PERCENTILES` (None without a known duration), and the
+    intervals in which all figures lie. Leave out the intervals of groups without lost spans."""
+    groups = durations.groups
+    seen = {
+        group: [LengthRank(group, bounds.ranks(share, known, 0)[1], certain=False) for share in PERCENTILES.values()]
+        for group, counts in groups.items()
+        if (known := counts.seen.lengths)
     }  # fmt: skip
-    inside = sorted(
-        {(key, rank) for key, named in wanted.items() for pair in named.values() for rank in pair
-         if 1 <= rank <= groups[key].lengths},
-        key=str,
-    )  # fmt: skip
-    lengths = dict(zip(inside, _at_ranks(engine, by, spans, inside), strict=True))
-    found: dict[GroupUnit, dict[str, Interval]] = {}
-    for key, each in groups.items():
-        floor = bounds.floor(each.least)
-        found[key] = dict.fromkeys(PERCENTILES, Interval(floor, None)) | {
-            name: Interval(lengths.get((key, low), floor), lengths.get((key, high)))
-            for name, (low, high) in wanted.get(key, {}).items()
-        }
-    return found
-
-
-def _at_ranks(
-    engine: Engine,
-    by: Sequence[GroupKey],
-    spans: RowCondition,
-    wanted: Sequence[tuple[GroupUnit, int]],
-) -> list[int]:
-    """Return, for each group of spans and rank in `wanted`, the duration with this rank. Rank 1 is the group's shortest
-    duration."""
-    if not wanted:
-        return []
-    names = [*(f"k{at}" for at in range(len(by))), "unit"]
-    keys = ", ".join([*(f"{key.sql} AS k{at}" for at, key in enumerate(by)), "unit"])
-    columns = [*zip(*((*group, unit) for (group, unit), _ in wanted), strict=True)]
-    lists = ", ".join(f"unnest(?::VARCHAR[]) AS {name}" for name in names)
-    same = " AND ".join(f"w.{name} IS NOT DISTINCT FROM s.{name}" for name in names)
-    sql = (
-        f"SELECT w.number, min(length) FROM (SELECT {', '.join(names)}, length,"  # noqa: S608 - our own words
-        f" sum(equal) OVER (PARTITION BY {', '.join(names)} ORDER BY length) AS spans FROM (SELECT {keys}, length,"
-        f" count(*) AS equal FROM ({spans.sql}) WHERE NOT doubtful AND length IS NOT NULL GROUP BY ALL)) AS s"
-        f" JOIN (SELECT unnest(?::BIGINT[]) AS number, unnest(?::BIGINT[]) AS rank, {lists}) AS w"
-        f" ON {same} AND s.spans >= w.rank GROUP BY 1 ORDER BY 1"
+    lost = {group: total_loss(losses.of(*group), each.doubtful) for group, each in groups.items()}
+    lossy = {group: groups[group].certain for group, count in lost.items() if count != 0}
+    pairs = {
+        (group, name): bounds.ranks(share, certain.lengths, count)
+        for group, certain in lossy.items()
+        for name, share in PERCENTILES.items()
+        if (count := lost[group]) is not None
+    }
+    inside = (
+        LengthRank(group, rank, certain=True)
+        for (group, _), pair in pairs.items()
+        for rank in pair
+        if 1 <= rank <= lossy[group].lengths
     )
-    ranks = [rank for _, rank in wanted]
-    values = (*spans.values, list(range(len(wanted))), ranks, *map(list, columns))
-    return [int(length) for _, length in engine.rows(sql, values)]
+    found = durations.at([*chain.from_iterable(seen.values()), *inside])
+    none: list[int | None] = [None] * len(PERCENTILES)
+    percentiles: dict[GroupUnit, list[int | None]] = {
+        group: [found[each] for each in seen[group]] if group in seen else none for group in groups
+    }
+    intervals: dict[GroupUnit, FigureBounds] = {}
+    for group, certain in lossy.items():
+        floor = bounds.floor(certain.least)
+        named = dict.fromkeys(PERCENTILES, Interval(floor, None))
+        for name in PERCENTILES:
+            if pair := pairs.get((group, name)):
+                low, high = (found.get(LengthRank(group, rank, certain=True)) for rank in pair)
+                named[name] = Interval(floor if low is None else low, high)
+        intervals[group] = _bounds(certain, lost[group], named)
+    return percentiles, intervals
+
+
+def _bounds(
+    certain: LengthFigures, lost: LostCount, percentiles: Mapping[str, Interval]
+) -> FigureBounds:
+    """Return the intervals of all figures of a group. `certain` has the figures of the spans whose duration is not in doubt,
+    and `lost` is the maximum number of further spans: never 0, and None if it is unknown. Lost spans only increase the sum and
+    the maximum, unless a lost span can have a negative duration."""
+    floor = bounds.floor(certain.least)
+    known = floor is not None and certain.lengths > 0
+    return {
+        "count": Interval(certain.spans, None if lost is None else certain.spans + lost),
+        "total": Interval(certain.total if known else floor, None),
+        "self": UNBOUNDED,
+        "min": Interval(floor, certain.least),
+        **percentiles,
+        "max": Interval(certain.most if known else floor, None),
+    }
 
 
 class SelfTime(NamedTuple):
