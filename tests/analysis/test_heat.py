@@ -95,6 +95,11 @@ def test_an_open_span_is_counted_and_is_in_no_cell(views):
     assert (found.cells, found.open) == ([], 1)
 
 
+def test_open_spans_are_counted_where_no_span_has_a_wall_time(views):
+    views.hold([clocked(), row("begin", id=1, start=5)])
+    assert heat_map(views, Window(), None, 10) == (None, 1, 0, [], [], 1)
+
+
 def test_a_span_without_a_wall_time_is_in_no_cell(views):
     untied = [clocked(session="b"), row("span", name="n", start=0, end=4, session="b")]
     views.hold(untied)

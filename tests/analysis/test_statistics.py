@@ -6,15 +6,19 @@ import math
 from collections import Counter, defaultdict
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, strategies as st
 
-from tailrace.analysis.statistics import PERCENTILES, parse, statistics
-from tailrace.errors import UnknownError
+from tailrace.analysis.durations import LengthRank, SpanLengths
+from tailrace.analysis.statistics import MEASURED, PERCENTILES, parse, statistics
+from tailrace.errors import BrokenOffError, UnknownError
 from tailrace.query.completeness import Window, completeness
-from tailrace.query.filters import Selection
+from tailrace.query.engine import Engine
+from tailrace.query.filters import RowCondition, Selection
+from tailrace.store.layout import table_root
 from tests.forms import examples
 from tests.query.memory import Views
-from tests.query.tables import SECOND, clocked, gap, row
+from tests.query.tables import SECOND, clocked, gap, later, make, row, vacuum
 
 EPOCH = 1_000
 EVER = Window()
@@ -92,6 +96,22 @@ def test_self_time_is_in_nanoseconds_on_any_clock(views):
 def test_without_self_time_the_figure_is_unknown_and_not_zero(views):
     (only,) = figures(views, timed(span(0, 5)), self_time=False)
     assert only.self_time is None
+
+
+def test_spans_of_another_version_than_the_counted_ones_are_no_durations(tmp_path):
+    """Upkeep may delete files between the two passes over the spans. The engine then reads the newest version."""
+    days = ([span(0, n, day=later(day)) for n in range(1000, 1050)] for day in range(2))
+    store = make(tmp_path, *days)
+    sql = "SELECT *, false AS unnumbered, false AS doubtful FROM ({})"
+    spans = RowCondition(sql.format(MEASURED.format(rows="true")))
+    lengths = SpanLengths(Engine(store), ["name"], spans)
+    [group] = lengths.groups
+    assert lengths.at([LengthRank(group, 70, certain=False)])
+    DeltaTable(table_root(store)).delete(f"day = '{later(0)}'")
+    vacuum(tmp_path)
+    for rank in (50, 70):
+        with pytest.raises(BrokenOffError):
+            lengths.at([LengthRank(group, rank, certain=False)])
 
 
 def test_a_window_takes_spans_by_their_begin(views):

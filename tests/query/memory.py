@@ -13,6 +13,7 @@ from tests.query.tables import SCHEMA
 
 class Views:
     empty = False
+    version = 0
 
     def __init__(self):
         self.connection = duckdb.connect(config={"threads": 1})

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.errors import DELETED, BrokenOffError
 from tailrace.query.filters import RowCondition
 
 if TYPE_CHECKING:
@@ -91,10 +92,12 @@ class SpanLengths:
             group, (unit, bucket, *state, count, total, least, most) = row[: len(keys)], row[len(keys) :]  # fmt: skip
             figures = LengthFigures(count, 0 if bucket is None else count, total, least, most)
             self._rows[group, unit].append(_Row._make((bucket, *state, figures)))
+        self._version = engine.version
         self.groups = {group: _counts(rows) for group, rows in self._rows.items()}
 
     def at(self, wanted: Sequence[LengthRank]) -> dict[LengthRank, int]:
-        """Return the duration at each rank. Each rank lies between 1 and the number of known durations."""
+        """Return the duration at each rank. Each rank lies between 1 and the number of known durations. Raise
+        BrokenOffError if the engine has moved to a newer version since the spans were counted."""
         found: dict[LengthRank, int] = {}
         inside: list[tuple[LengthRank, list[int], int]] = []
         series: dict[tuple[GroupUnit, bool], _Series] = {}
@@ -112,6 +115,8 @@ class SpanLengths:
                 inside.append((each, ordered.buckets, rank))
         if inside:
             found.update(self._read(inside))
+        if self._engine.version != self._version:
+            raise BrokenOffError(DELETED)
         return found
 
     def _read(

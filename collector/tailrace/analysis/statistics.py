@@ -41,7 +41,7 @@ OCTAVE_ROWS = 8
 `ROWS_MAX` rows. A row is then 9 % wide."""
 
 NARROWEST = 1.1
-"""Least ratio of the highest to the lowest edge of a heat map. SpanLengths that differ less fill only a part of it."""
+"""Least ratio of the highest to the lowest edge of a heat map. Durations that differ less fill only a part of it."""
 
 
 class Cell(NamedTuple):
@@ -87,7 +87,7 @@ def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> 
     ((first, last, shortest, longest, still_open),) = engine.rows(bounds, chosen.values)
     since = first if window.since is None else window.since
     if since is None or last is None:
-        return HeatMap(since, 1, 0, [], [], 0)
+        return HeatMap(since, 1, 0, [], [], still_open)
     until = last + 1 if window.until is None else window.until
     width = max(-(-(until - since) // columns), 1)
     edges = _edges(shortest or 1, longest or 1)
@@ -164,7 +164,7 @@ PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p9
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group of spans. LengthFigures of durations are in `unit`, or None without a known duration.
+    """The figures of one group of spans. Figures of durations are in `unit`, or None without a known duration.
     `self_time` is the time during which a span of the group is the innermost open span (see `flame`), if requested."""
 
     group: GroupValues
