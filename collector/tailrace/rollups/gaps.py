@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.rollups.pieces import Longs, Truths
-from tailrace.rollups.rows import RowSource
+from tailrace.rollups.rows import FARTHEST, RowSource
 from tailrace.rollups.scale import Range
 from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
@@ -235,7 +235,8 @@ class _Files(NamedTuple):
             (key, below, *each.gap.place, number + (-1 if below else 1))
             for key, each in enumerate(gaps)
             for below, number in ((True, each.gap.first), (False, each.gap.end))
-            if number is not None and each.gap.stream
+            # `find_around` finds the neighbours of a gap at the ends of the 64-bit range.
+            if number is not None and abs(number) < FARTHEST and each.gap.stream
         ]
         columns = ("key", "below", "source", "session", "stream", "number")
         for key, below, event in self._ask(gaps, _BESIDE, "beside", columns, wanted):
