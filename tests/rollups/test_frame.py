@@ -8,7 +8,8 @@ from tailrace.query.engine import Engine
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, commit_many, gap, make, row, session
+from tests.query.tables import clocked, commit_many, compact, gap, make, row, session
+from tests.store.s3_server import RunningS3
 
 
 @pytest.fixture
@@ -52,6 +53,23 @@ def test_a_gap_and_an_open_span_are_in_every_frame(framed, pixels):
     found = framed([*steps(1, 2, 7, 8), gap(4, 3), begun], 0, 1000, pixels)
     assert [(g.begin - EPOCH, g.end - EPOCH) for g in found.gaps] == [(200, 700)]
     assert (0, 350, None, "open", 1, 0) in spans_of(found)
+
+
+def test_a_gap_at_the_end_of_the_numbers_lies_behind_its_last_event(framed):
+    last = 2**63 - 1
+    found = framed([*steps(1, 2), gap(last - 2, 3), gap(1, last)], 0, 1000, 10)
+    assert [(each.gaps, each.begin - EPOCH) for each in found.gaps] == [(2, 200)]
+
+
+def test_files_of_a_bucket_are_those_of_the_snapshot_after_upkeep_has_merged_them():
+    with RunningS3() as server:
+        commits = [steps(n) for n in range(3)]
+        store = make("s3://bucket/store", [clocked(epoch=EPOCH)], *commits, options=server.options)
+        engine = Engine(store, server.options)
+        snapshot = TimelineSnapshot(engine)
+        compact(store, options=server.options)
+        assert engine.refresh()
+        assert sum(lanes.events.sum() for lanes in snapshot.file_lanes.values()) == 3
 
 
 def test_names_of_any_length_are_short_in_a_frame_and_stay_apart(framed):

@@ -14,7 +14,7 @@ from tailrace.rollups.rows import RowReader
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import LaneKey, TimelineSnapshot
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, commit, make, row
+from tests.query.tables import clocked, commit, compact, make, row
 
 STEPS = 600
 LENGTH = 100_000
@@ -103,6 +103,21 @@ def test_no_more_is_kept_and_read_at_once_than_there_is_room_for(zoomed):
         for _ in range(2):  # too many rows for a block
             assert zoomed.of(0, 20_000_000) == within(0, 20_000_000)
         assert zoomed.reads == reads + 2
+
+
+def test_few_rows_in_each_of_many_versions_are_not_kept_without_end(zoomed):
+    with mock.patch.multiple(rows, ROWS_KEPT=300):
+        for n in range(STEPS, STEPS + 50):
+            commit(zoomed.store, steps("1", [n]))
+            begin = n * LENGTH
+            assert zoomed.of(begin, begin + LENGTH, ["1"]) == {("1", "step 1", begin)}
+        blocks = zoomed.cache.blocks._blocks
+        assert 1 < len(blocks) < 50
+        files = {path for block in blocks for path in block.paths}
+        compact(zoomed.store)
+        zoomed.of(0, LENGTH)
+        left = {path for block in zoomed.cache.blocks._blocks for path in block.paths}
+        assert files.isdisjoint(left)
 
 
 def test_a_lane_without_rows_is_no_error(zoomed):

@@ -120,7 +120,7 @@ class FileCache:
             for path in self.plain.keys() - wanted:
                 del self.plain[path]
             if self.sidecars is None:
-                self.blocks.follow(wanted)
+                self.blocks.follow(wanted, wanted)
                 return {}
             for path in sorted(wanted - self.files.keys()):
                 if (sidecar := self.sidecars.find(path)) is None:
@@ -132,7 +132,7 @@ class FileCache:
                     self.files[path] = CachedFile(sidecar, lanes)
                 except (OSError, pa.ArrowException):
                     self.sidecars.refuse(sidecar)
-            self.blocks.follow(wanted - self.files.keys())
+            self.blocks.follow(wanted, wanted - self.files.keys())
             return dict(self.files)
 
     def drop_damaged(self) -> bool:

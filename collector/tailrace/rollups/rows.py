@@ -19,7 +19,10 @@ from tailrace.rollups.events import EVENTS
 from tailrace.rollups.pieces import NONE, FrameTexts, Ints, Longs, Pieces, Truths, coded, numbers
 
 ROWS_KEPT = 200_000
-"""Maximum number of cached rows, beside the overview. A row takes 120 bytes of memory at most."""
+"""Maximum size of the cached blocks in rows, beside the overview. A row takes 120 bytes of memory at most."""
+
+RANGE_ROWS = 5
+"""Size in rows of the range of one lane in a cached block. A block of few rows consists mainly of its ranges."""
 
 BLOCK_ROWS = 60_000
 """Maximum estimated number of rows of a window and its margins. Reading more takes longer than the margins save in
@@ -192,6 +195,10 @@ class RowBlock(NamedTuple):
     one_in: int
     rows: CodedRows
 
+    @property
+    def size(self) -> int:
+        return self.rows.pieces.rows + RANGE_ROWS * (len(self.ranges) + len(self.paths))
+
     def serves(self, asked: RowQuery) -> bool:
         """Return whether the block has the asked rows of its files."""
         found = ((self.ranges.get(name), each) for name, each in asked.ranges.items())
@@ -224,7 +231,7 @@ class RowBlock(NamedTuple):
 
 
 class KeptBlocks:
-    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows in total, and the overview."""
+    """The blocks of rows that were used last, with a total size of at most `ROWS_KEPT` rows, and the overview."""
 
     def __init__(self) -> None:
         self.overview: RowBlock | None = None
@@ -245,14 +252,16 @@ class KeptBlocks:
         ] + used
         return found
 
-    def follow(self, plain: Collection[str]) -> None:
-        """Forget the overview's rows of files that are not in `plain`, the files without sums."""
+    def follow(self, files: Collection[str], plain: Collection[str]) -> None:
+        """Forget the blocks that have rows of none of `files`, the table's files. Forget the overview's rows of files
+        that are not in `plain`, the files without sums."""
         if self.overview is not None and not self.overview.paths.keys() <= set(plain):
             self.overview = self.overview.of(plain)
+        self._blocks = [each for each in self._blocks if not each.paths.keys().isdisjoint(files)]
 
     def keep(self, block: RowBlock) -> None:
         self._blocks.append(block)
-        while sum(each.rows.pieces.rows for each in self._blocks) > ROWS_KEPT:
+        while sum(each.size for each in self._blocks) > ROWS_KEPT:
             del self._blocks[0]
 
 
@@ -262,24 +271,30 @@ class RowSource:
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]
         self.database = database
-        self._table = table
+        self._root = table.root if table.local else None
+        if not table.local:
+            # Read the list of files now, because the table may move to a newer version later.
+            self._dataset = table.dataset()
+            fragments = self._dataset.get_fragments()
+            self._fragments = {"/".join(each.path.rsplit("/", 2)[-2:]): each for each in fragments}
 
     def of(self, paths: Sequence[str], name: str) -> str:
         """Return SQL for the rows of the given data files. Its column `file` is the index of a row's file in `paths`.
-        For a table at a URL, register each file in DuckDB as a relation whose name begins with `name`."""
-        if self._table.local:
+        For a table at a URL, register the files in DuckDB as the relation `name`."""
+        if self._root is not None:
             # Each path is a glob pattern that matches exactly this file.
-            files = ", ".join(quote(literal(f"{self._table.root}/{path}")) for path in paths)
+            files = ", ".join(quote(literal(f"{self._root}/{path}")) for path in paths)
             return f"(SELECT *, file_index AS file FROM read_parquet([{files}], hive_partitioning = false))"  # noqa: S608 - our own words
-        dataset = self._table.dataset()
-        fragments = {"/".join(each.path.rsplit("/", 2)[-2:]): each for each in dataset.get_fragments()}  # fmt: skip
-        found = []
+        dataset, chosen = self._dataset, []
         for number, path in enumerate(paths):
-            its = [fragments[path]] if path in fragments else []
-            of_file = ds.FileSystemDataset(its, dataset.schema, dataset.format, dataset.filesystem)
-            self.database.register(f"{name}_{number}", of_file)
-            found.append(f"SELECT *, {number} AS file FROM {name}_{number}")  # noqa: S608 - our own words
-        return f"({' UNION ALL '.join(found)})"
+            plain = self._fragments[path]
+            # Arrow fills a column with the value to which the expression limits it.
+            limits = plain.partition_expression & (ds.field("file") == number)
+            chosen.append(dataset.format.make_fragment(plain.path, dataset.filesystem, limits))
+        schema = dataset.schema.append(pa.field("file", pa.int64()))
+        of_files = ds.FileSystemDataset(chosen, schema, dataset.format, dataset.filesystem)
+        self.database.register(name, of_files)
+        return name
 
 
 BATCH = 131_072
