@@ -1,8 +1,10 @@
-"""The page's libraries are the bundles that their script makes of pinned versions, and nothing else."""
+"""The page's modules have all names that others import. Its libraries are the bundles that their script makes of pinned
+versions, and nothing else."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +13,25 @@ import pytest
 
 VIEW = Path(__file__).parents[2] / "collector/tailrace/view"
 VENDOR = VIEW / "page/vendor"
+IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)"', re.MULTILINE)
+EXPORT = re.compile(r"^export (?:async )?(?:function\*?|const|class) (\w+)", re.MULTILINE)
+
+
+def test_each_name_that_a_module_imports_is_exported():
+    """A browser does not run a module with an import that it cannot resolve, nor the view that needs the module."""
+    wanted = 0
+    for module in sorted((VIEW / "page").rglob("*.js")):
+        if VENDOR in module.parents:
+            continue
+        for names, path in IMPORT.findall(module.read_text()):
+            source = (module.parent / path).resolve()
+            if VENDOR in source.parents:
+                continue
+            known = set(EXPORT.findall(source.read_text()))
+            words = {each.split(" as ")[0].strip() for each in names.split(",") if each.strip()}
+            assert words <= known, (module.name, path, words - known)
+            wanted += len(words)
+    assert wanted > 100, "imports are found"
 
 
 def sums(directory):

@@ -3,8 +3,7 @@
 
 import { fill, h } from "../parts/dom.js";
 import { colours, font } from "../parts/theme.js";
-import { count, cut, duration, moment, short } from "../parts/text.js";
-import { gaps } from "../parts/whole.js";
+import { count, cut, duration, moment, plural, short } from "../parts/text.js";
 import { roundStep, ticks } from "../timeline/axis.js";
 import { WALL_CLOCK } from "../timeline/clock.js";
 import { pattern } from "../timeline/gaps.js";
@@ -66,7 +65,7 @@ export class Heat {
       shades.map((number) => h("li", {}, swatch(shade(number, most)), short(number))),
       h("li", {}, swatch(0), "none"),
       lossy.size ? h("li", {}, h("span", { class: "hatch", "aria-hidden": "true" }), "events are missing") : null,
-      elsewhere ? h("li", { class: "note" }, `${gaps(elsewhere)} at other or unknown times`) : null,
+      elsewhere ? h("li", { class: "note" }, `${plural(elsewhere, "gap")} at other or unknown times`) : null,
       open ? h("li", { class: "note" }, `${count(open)} without an end, in no cell`) : null);
   }
 
@@ -145,7 +144,7 @@ export class Heat {
     const number = rows[row].get(column) ?? 0;
     const [low, high] = [edges[row], edges[row + 1] - 1];
     const long = low === high ? duration(low) : `${duration(low)} to ${duration(high)}`;
-    return `${count(number)} ${number === 1 ? "span" : "spans"} of ${long}, ${when}`;
+    return `${plural(number, "span")} of ${long}, ${when}`;
   }
 }
 
