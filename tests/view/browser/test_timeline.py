@@ -45,17 +45,22 @@ def test_an_injected_gap_shows_at_every_zoom(open_page, runs_viewer):
 
 
 def test_a_gap_of_several_lanes_counts_once(open_page, tmp_path):
-    """A gap is a stream's, and stands in each of its lanes. Gaps in one place are one mark, and count as many."""
+    """A gap is a stream's, and stands in each of its lanes. Gaps in one place are one mark, and count as many. The name
+    of a stream's first lane states the share of all its events, or of the session's events if the stream is unknown."""
     steps = [
         row(seq=n, substream=n % 2, offset=10 * n, start=100 * n, end=100 * n + 70, name="step")
         for n in range(9)
         if n not in (3, 4)
     ]
-    gaps = [gap(2, 3), gap(4, offset=85), gap(0, offset=85)]
+    gaps = [gap(2, 3), gap(4, offset=85), gap(0, offset=85), gap(3, stream="", offset=85)]
     viewer = Viewer("--store", make(tmp_path / "store", [clocked(epoch=EPOCH), *steps, *gaps]))
     page = open_page(viewer, "#/timeline")
-    page.until_text(".status", "3 lanes · 3 gaps near")
+    page.until_text(".status", "4 lanes · 4 gaps near")
     page.until(page.lossy_columns, "the gaps")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    for y, text in [(80, "(no stream) · 30.0 % missing"), (122, "stream 1 · ≥ 46.2 % missing")]:
+        page.page.mouse.move(box["x"] + 60, box["y"] + y)
+        page.until_text(".status .hover", text)
     page.close()
     assert viewer.end() == (0, "")
 

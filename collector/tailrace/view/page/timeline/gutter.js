@@ -2,7 +2,6 @@
 
 import { colours, font } from "../parts/theme.js";
 import { fit, fitEnds } from "../parts/text.js";
-import { missingShare } from "./lanes.js";
 import { HEADING, ROW } from "./layout.js";
 import { PINNED } from "./order.js";
 
@@ -65,5 +64,5 @@ export function drawName(pen, { lane, height, strip }, { y, left, focused }) {
   if (!strip) return;
   pen.font = font(11);
   pen.fillStyle = palette.loss;
-  pen.fillText(fit(pen, `${missingShare({ ...lane, missing: lane.known }) || "?"}${left < 120 ? "" : " missing"}`, left - begin - 4), begin, y + height - strip / 2 - 1);
+  pen.fillText(fit(pen, `${lane.lacks}${left < 120 ? "" : " missing"}`, left - begin - 4), begin, y + height - strip / 2 - 1);
 }

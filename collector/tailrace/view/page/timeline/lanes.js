@@ -17,9 +17,11 @@ export function streamId({ source, session, stream }) {
 }
 
 /** Return the lanes of an answer of `lanes` in their order, with names and groups to show, and times as BigInt. A lane's
- * `groups` are the keys of its headings: that of its node, if there are several nodes, and that of its process. */
+ * `groups` are the keys of its headings: that of its node, if there are several nodes, and that of its process. `lacks` is the
+ * share that its stream lacks: "?" if that is not known, "" if nothing is missing. */
 export function decodeLanes(answer) {
   const several = new Set(answer.lanes.map(({ place }) => place)).size > 1;
+  const events = eventsOf(answer.lanes);
   return byStream(answer.lanes).map(united).flatMap((ofStream) => ofStream.map((lane) => ({
     ...lane,
     id: laneId(lane),
@@ -27,12 +29,24 @@ export function decodeLanes(answer) {
     last: lane.last === null ? null : BigInt(lane.last),
     missing: lane.unknown ? null : lane.missing,
     known: lane.missing,
+    lacks: lane.missing || lane.unknown ? missingShare({ ...lane, events: events.get(streamId(lane)) }) || "?" : "",
     name: `${visible(lane.thread)}${lane.substream === null || ofStream.length === 1 ? "" : ` / ${lane.substream}`}`,
     title: visible(lane.title),
     process: visible(lane.process),
     node: lane.place,
     groups: [...(several ? [`node ${lane.place ?? ""}`] : []), `process ${lane.place ?? ""} ${lane.source}\n${lane.process_id}`],
   }))).sort((one, other) => order(one, other));
+}
+
+/** Return how many events each stream has, in all its lanes. What a session lacks of unknown streams (`""`) may belong to any
+ * of its streams, so that all its events count. */
+function eventsOf(lanes) {
+  const found = new Map();
+  for (const lane of lanes) {
+    const keys = new Set([streamId(lane), streamId({ ...lane, stream: "" })]);
+    for (const key of keys) found.set(key, (found.get(key) ?? 0) + lane.events);
+  }
+  return found;
 }
 
 /** Return lanes as lists, one for each stream. */
@@ -64,7 +78,7 @@ export function headOf(lanes, gap) {
  * (`unknown`), the share is a lower bound. */
 export function missingShare({ events, missing, unknown }) {
   const part = missing / (events + missing || 1);
-  if (!unknown) return share(part);
+  if (!unknown || part === 1) return share(part);
   return part < 0.001 ? "" : `≥ ${share(part)}`;
 }
 

@@ -557,7 +557,7 @@ export class Timeline {
     if (part) return describeShare(part, part.place.lane);
     if (item) return describe(item, this.canvas.layout.of(item.lane).lane, this.clock);
     const lane = heading ? null : this.canvas.nameAt(x, y);
-    if (lane) return `${placeOf(lane)} · session ${lane.session} · stream ${lane.stream || "unknown"}`;
+    if (lane) return `${placeOf(lane)}${lane.lacks ? ` · ${lane.lacks} missing` : ""} · session ${lane.session} · stream ${lane.stream || "unknown"}`;
     const broken = this.canvas.breakAt(x);
     if (broken && !heading) return emptiness(broken, this.clock);
     return heading ? `${heading.title} · ${heading.subtitle}${heading.lacks ? ` · ${heading.lacks}` : ""} · a click ${heading.folded ? "opens" : "folds"} it` : "";
