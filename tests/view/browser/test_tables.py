@@ -6,6 +6,7 @@ import threading
 
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, make, row
+from tests.view.browser.pages import PHONE
 from tests.view.viewer import Viewer
 
 STREAMS = "**/api/v1/streams?*"
@@ -83,6 +84,23 @@ def test_a_table_that_gets_no_answer_says_why(open_page, tmp_path):
     page.page.get_by_label("Search streams").fill("a")
     page.until_text(".grid", "a")
     page.until(lambda: not page.page.locator(".problem").count(), "the problem to go")
+    page.close()
+    assert viewer.end() == (0, "")
+
+
+def test_all_columns_can_be_scrolled_to_after_a_window_was_made_narrow(open_page, tmp_path):
+    viewer = viewer_of(tmp_path, "a")
+    page = open_page(viewer, "#/overview")
+    page.until_text(".grid", "heph")
+    more = page.page.locator(".grid[data-more]")
+    assert not more.count()
+    page.become("light", PHONE)
+    page.until(more.count, "the mark of columns behind the edge")
+    table = page.page.locator("regular-table")
+    assert table.evaluate("table => table.scrollWidth > table.clientWidth")
+    table.evaluate("table => { table.scrollLeft = 10_000; }")
+    page.until(lambda: not more.count(), "the last column")
+    page.until_text(".grid", "heph")
     page.close()
     assert viewer.end() == (0, "")
 

@@ -30,6 +30,7 @@ export class Grid {
     this.element = h("div", {}, this._problem, this._frame = h("div", { class: "grid", data: { empty } }, this._table));
     this._table.addStyleListener(() => this._style());
     this._table.addEventListener("scroll", () => this._edge());
+    new ResizeObserver(() => this._resized()).observe(this._table);
     this._table.addEventListener("click", (event) => this._click(event));
     this._table.addEventListener("keydown", (event) => this._key(event));
     this._listen();
@@ -39,6 +40,13 @@ export class Grid {
   async refresh() {
     if (!this.element.isConnected) return;
     await this._table.draw();
+  }
+
+  /** Draw anew at another width, or columns behind the new right edge could not be scrolled to. */
+  _resized() {
+    const { clientWidth: width } = this._table;
+    if (this._width && width !== this._width) this.refresh();
+    this._width = width;
   }
 
   /** Show other columns and rows, from the first row on. */
