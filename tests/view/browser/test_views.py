@@ -14,7 +14,7 @@ from tests.view.browser.pages import PHONE, SIZE
 from tests.view.browser.programs import STEP
 from tests.view.viewer import Viewer
 
-VIEWS = ["overview", "timeline", "statistics", "compare", "sql", "notes"]
+VIEWS = ["overview", "timeline", "statistics", "compare?a=0:&b=0:", "sql", "notes"]
 
 
 def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
@@ -27,15 +27,15 @@ def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
 
 
 @pytest.mark.parametrize(
-    ("spans", "lost", "title", "part"),
+    ("spans", "lost", "title", "part", "cell"),
     [
-        (0, [5], "5 events are missing", "0.0 % of 5 events are here"),
-        (3, [None], "Missing: an unknown number, in 1 gap", "3 events are here, of an unknown number"),
-        (3, [1, None], "1 event is missing, and more in 1 gap of unknown size", "at most 75.0 % of all events are here: 3 of 4 or more"),
+        (0, [5], "5 events are missing", "0.0 % of 5 events are here", "5"),
+        (3, [None], "Missing: an unknown number, in 1 gap", "3 events are here, of an unknown number", "unknown"),
+        (3, [1, None], "1 event is missing, and more in 1 gap of unknown size", "at most 75.0 % of all events are here: 3 of 4 or more", "1 + unknown"),
     ],
 )  # fmt: skip
 def test_the_overview_takes_no_unknown_number_for_zero(
-    viewer_of, open_page, tmp_path, spans, lost, title, part
+    viewer_of, open_page, tmp_path, spans, lost, title, part, cell
 ):
     rows = [session("open", opened=EPOCH), clocked(epoch=EPOCH)]
     rows += [row("span", seq=at, start=at, end=at + 1, offset=at) for at in range(spans)]
@@ -44,6 +44,12 @@ def test_the_overview_takes_no_unknown_number_for_zero(
     page.until_text(".verdict h1", title)
     page.until_text(".verdict p", part)
     assert page.page.locator(".verdict[data-state=lacking]").count() == 1
+    page.until_text(".grid", "heph")
+    for table in ("[aria-label='Streams that lack most']", ".grid"):
+        cells = page.page.locator(f"{table} td").all_inner_texts()
+        assert cell in cells, (table, cells)
+    page.become("light", PHONE)
+    assert page.page.locator(".losses").evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
 def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_viewer):
@@ -130,6 +136,7 @@ def test_durations_show_where_events_are_missing(viewer_of, open_page, tmp_path)
         row(name="step", seq=at, offset=at, start=at * SECOND, end=at * SECOND + (at * 7 % 4 + 9) * 10**6)
         for at in starts
     ]  # fmt: skip
+    rows += [row(name="point", stream="2", seq=at, offset=at, start=at, end=at) for at in range(3)]
     rows += [gap(19, 41, offset=41), gap(5, 1, session="b", offset=1)]
     page = open_page(viewer_of("--store", make(tmp_path / "store", rows)), "#/statistics")
     title = "Durations of step over time, 82 spans of 9 ms to 12 ms; events are missing in 41 of 200 columns"
@@ -150,6 +157,9 @@ def test_durations_show_where_events_are_missing(viewer_of, open_page, tmp_path)
     canvas.click(position=place)
     page.until(lambda: page.hash.startswith("/timeline?from="), "the timeline")
     assert page.hash.endswith("&q=step")
+    page.go("/statistics?name=point")
+    canvas = page.page.get_by_role("img", name="Durations of point over time, 3 spans of 0")
+    page.until(canvas.count, "the heat map of spans without a duration")
 
 
 def test_a_comparison_names_what_got_slower(open_page, runs_viewer):

@@ -47,8 +47,9 @@ export class Heat {
   set(answer, name) {
     if (!answer.counts.length) return false;
     const map = (this._map = new Cells(answer));
+    const isUsed = (row) => row.size > 0;
     const lost = map.lossy.size ? `; events are missing in ${count(map.lossy.size)} of ${count(map.columns)} columns` : "";
-    this.surface.label = `Durations of ${cut(name, 60)} over time, ${count(map.total)} spans of ${duration(map.low)} to ${duration(map.high)}${lost}`;
+    this.surface.label = `Durations of ${cut(name, 60)} over time, ${plural(map.total, "span")} of ${map.lengths(map.rows.findIndex(isUsed), map.rows.findLastIndex(isUsed))}${lost}`;
     this._explain(map);
     this.surface.draw();
     return true;
@@ -84,8 +85,7 @@ export class Heat {
   _drawDurations(pen, palette) {
     pen.font = font(11);
     pen.textAlign = "right";
-    const marks = this._map.zero ? [0, ...this._map.marks()] : this._map.marks();
-    for (const mark of marks) {
+    for (const mark of this._map.marks()) {
       const y = mark ? Math.round(this._map.y(mark)) : TOP + PLOT - ZERO / 2;
       pen.fillStyle = palette.line;
       if (mark) pen.fillRect(LEFT - 4, y, this._width - LEFT + 4, 1);
@@ -142,9 +142,7 @@ export class Heat {
     const row = rows.findIndex((_, index) => y >= this._map.y(edges[index + 1]));
     if (y >= TOP + PLOT || row < 0) return `Spans that began ${when}`;
     const number = rows[row].get(column) ?? 0;
-    const [low, high] = [edges[row], edges[row + 1] - 1];
-    const long = low === high ? duration(low) : `${duration(low)} to ${duration(high)}`;
-    return `${plural(number, "span")} of ${long}, ${when}`;
+    return `${plural(number, "span")} of ${this._map.lengths(row)}, ${when}`;
   }
 }
 
@@ -173,6 +171,12 @@ class Cells {
     return this.from + this.width * BigInt(column);
   }
 
+  /** Return which durations the rows from `first` to `last` have, as text. */
+  lengths(first, last = first) {
+    const [low, high] = [this.edges[first], this.edges[last + 1] - 1];
+    return low === high ? duration(low) : `${duration(low)} to ${duration(high)}`;
+  }
+
   /** Return the y of a duration. */
   y(nanoseconds) {
     if (nanoseconds <= 0) return TOP + PLOT;
@@ -182,7 +186,7 @@ class Cells {
 
   /** Return round durations that are far enough from one another to be labelled. */
   marks() {
-    const found = [];
+    const found = this.zero ? [0] : [];
     for (const each of this._round()) {
       if (each < this.low || each > this.high) continue;
       if (found.every((other) => Math.abs(this.y(each) - this.y(other)) >= LABEL)) found.push(each);

@@ -28,6 +28,12 @@ export function sentence(whole) {
   }
 }
 
+/** Return how many events a stream lacks, as text. Its completeness is null if more may be missing. */
+export function missingOf({ missing: known, completeness }) {
+  if (completeness !== null) return count(known);
+  return known ? `${count(known)} + unknown` : "unknown";
+}
+
 /** Return a mark that stands beside figures. */
 export function mark(whole, prefix = "") {
   const now = state(whole);

@@ -24,7 +24,7 @@ class Compare {
     this._sides = new Sides(frame.store);
     this._answer = h("div");
     this._grid = new Grid({
-      columns: [], label: "Differences", empty: "Neither run has a span here.",
+      columns: [], label: "Table of differences", empty: "Neither run has a span here.",
       rows: listed(() => this._rows),
       picked: (row) => this._timeline(row),
     });

@@ -5,7 +5,7 @@ import { afterRest, h } from "../../parts/dom.js";
 import { Grid } from "../../parts/grid.js";
 import { Places, placesOf } from "../../parts/places.js";
 import { clock, count, plural, share } from "../../parts/text.js";
-import { mark } from "../../parts/whole.js";
+import { mark, missingOf } from "../../parts/whole.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
@@ -14,7 +14,7 @@ const COLUMNS = [
   { name: "session", label: "Session", sort: true, whole: true, text: (_, row) => row.title, title: (row) => `session ${row.session}` },
   { name: "stream", label: "Stream", sort: true, whole: true, text: (_, row) => row.thread, title: (row) => `stream ${row.stream || "unknown"}` },
   { name: "events", label: "Events", sort: true, number: true, text: count },
-  { name: "missing", label: "Missing", sort: true, number: true, loss: true, text: count },
+  { name: "missing", label: "Missing", sort: true, number: true, loss: true, text: (_, row) => missingOf(row), lossy: (row) => row.missing > 0 || row.completeness === null },
   { name: "completeness", label: "Completeness", sort: true, number: true, text: share },
   { name: "open_spans", label: "Open spans", sort: true, number: true, text: count },
   { name: "last_time", label: "Newest event", sort: true, number: true, text: clock },

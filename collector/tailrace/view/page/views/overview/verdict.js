@@ -2,7 +2,7 @@
 
 import { h, icon } from "../../parts/dom.js";
 import { count, plural, share, visible } from "../../parts/text.js";
-import { missing, sentence, state } from "../../parts/whole.js";
+import { missing, missingOf, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
 
@@ -51,7 +51,7 @@ function reasons({ missing: lines }) {
       h("td", { class: "track", "aria-hidden": "true" }, lines.length > 1 && lost ? part : null));
   };
   return h("div", { class: "scroll losses", tabindex: "0", role: "region", "aria-label": "Missing events by source and cause" }, h("table", { class: "plain" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Source"), h("th", { scope: "col" }, "Cause"), h("th", { scope: "col", class: "number" }, "Missing events"), h("td", { "aria-hidden": "true" }))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Source"), h("th", { scope: "col" }, "Cause"), h("th", { scope: "col", class: "number" }, "Missing events"), h("td", { class: "track", "aria-hidden": "true" }))),
     h("tbody", {}, lines.map(row))));
 }
 
@@ -62,6 +62,6 @@ function worst(streams) {
       h("th", { scope: "row", title: `session ${each.session}` }, `${visible(each.source)} · ${visible(each.title)}`),
       h("td", { title: `stream ${each.stream || "unknown"}` }, visible(each.thread)),
       h("td", { class: "number" }, count(each.events)),
-      h("td", { class: "number loss" }, count(each.missing)),
+      h("td", { class: "number loss" }, missingOf(each)),
       h("td", { class: "number" }, share(each.completeness)))))));
 }
