@@ -208,6 +208,25 @@ def test_times_are_picked_or_typed_to_the_nanosecond(open_page, runs_viewer):
     page.until(lambda: field.input_value().endswith(f"{(begins + 1) % 10**9:09}"), "the time")
 
 
+def test_a_view_that_loads_late_does_not_replace_the_one_gone_back_to(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/notes")
+    page.until(page.page.locator("main[data-view=notes]").count, "the notes")
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.page.route("**/views/sql.js", hold)
+    page.go("/sql")
+    page.until(lambda: held, "the request for another view")
+    page.go("/notes?from=1&to=2")
+    page.page.wait_for_timeout(200)
+    with page.page.expect_response("**/views/sql.js"):
+        held[0].continue_()
+    page.page.wait_for_timeout(500)
+    assert page.page.locator("main").get_attribute("data-view") == "notes"
+
+
 def test_sql_answers_and_refuses(open_page, runs_viewer):
     statement = "SELECT name, count(*) AS n FROM spans GROUP BY name ORDER BY name"
     page = open_page(runs_viewer, f"#/sql?sql={quote(statement)}")

@@ -51,11 +51,11 @@ class Frame {
   /** Show a view, or let the one that is shown take over new parameters. */
   async show(name, params) {
     const view = VIEWS.some(([each]) => each === name) ? name : DEFAULT_VIEW;
+    const turn = (this._turn += 1);
     if (this._shown?.name === view) {
       this._shown.view.update(params);
       return;
     }
-    const turn = (this._turn += 1);
     const module = await import(`./views/${view}.js`);
     if (turn !== this._turn) return;
     this._shown?.view.close();
