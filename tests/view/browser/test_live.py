@@ -10,7 +10,7 @@ import pytest
 from tailrace.clock import SystemClock
 from tests.query.tables import ask
 from tests.system.collector import until
-from tests.view.browser.programs import FLOW_STREAMS, flowing
+from tests.view.browser.programs import FLOW_STREAMS, flowing, simulate
 
 SECOND = 10**9
 BAND = 14
@@ -80,6 +80,21 @@ def test_a_live_timeline_follows(live_viewer, open_page, collector, rate, moves,
 
     until(lambda: missing(collector.store) == flow.left_out, "all losses in the table")
     check_losses(page, collector.store)
+
+
+def test_nothing_is_said_of_the_rate_of_a_collector_that_was_killed(
+    live_viewer, open_page, collector
+):
+    simulate("tcp://{}:{}".format(*collector.address("tcp")), steps=5)
+    page = open_page(live_viewer, "#/overview")
+    arriving = "section[aria-label=Arriving]"
+    page.until_text(arriving, "No event arrived in the last")
+    page.until_text(arriving, "0 events/s now")
+    collector.kill()
+    page.until_text(arriving, "was killed")
+    text = page.text(arriving)
+    assert "events/s" not in text
+    assert "No event arrived" not in text
 
 
 def missing(store):

@@ -5,6 +5,9 @@ import { fill, h } from "../../parts/dom.js";
 import { lineColour } from "../../parts/theme.js";
 import { clock, count, duration, short, visible } from "../../parts/text.js";
 
+/** Rates come each second. After this time without any, nobody knows what arrives. */
+const STALE_SECONDS = 5;
+
 export class Arriving {
   constructor() {
     this._chart = h("div", { class: "chart" });
@@ -24,19 +27,23 @@ export class Arriving {
   /** Take over the rates of a message; null when there is none yet. */
   news(latest) {
     this._rates = latest?.rates ?? [];
-    const sum = this._rates.reduce((all, each) => all + (each.events.at(-1) ?? 0), 0);
-    this._note.textContent = this._rates.length ? `${short(Math.round(sum))} events/s now` : latest?.unasked || "no collector has reported a rate yet";
+    const known = this._known();
+    const rates = this._rates.filter((each) => each.seconds.at(-1) > -STALE_SECONDS);
+    const sum = rates.reduce((all, each) => all + (each.events.at(-1) ?? 0), 0);
+    const why = this._rates.length ? "no collector reports a rate now" : "no collector has reported a rate yet";
+    this._note.textContent = rates.length ? `${short(Math.round(sum))} events/s now` : visible(latest?.unasked || why);
     const quiet = this._rates.every((each) => each.events.every((events) => !events));
     this._chart.hidden = quiet;
-    this._quiet.hidden = !quiet || !this._rates.length;
-    if (quiet) this._quiet.textContent = `No event arrived in the last ${duration(Math.round(this._seconds) * 1e9)}.`;
+    this._quiet.hidden = !quiet || !known;
+    if (quiet) this._quiet.textContent = `No event arrived in the last ${duration(Math.round(known) * 1e9)}.`;
     else this._lines();
     this._table();
   }
 
-  /** For how many seconds rates are known. */
-  get _seconds() {
-    return -Math.min(0, ...this._rates.flatMap((each) => each.seconds));
+  /** Return for how many seconds, up to now, rates are known. */
+  _known() {
+    const ages = this._rates.flatMap((each) => each.seconds).map((second) => -second).sort((one, other) => one - other);
+    return ages.reduce((known, age) => (age - known < STALE_SECONDS ? age : known), 0);
   }
 
   sources(sources) {
