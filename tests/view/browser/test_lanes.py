@@ -340,6 +340,37 @@ def test_several_gaps_in_one_mark_are_no_area_in_which_nothing_is_left(page_of):
         request.continue_()
 
 
+def test_the_pointer_gets_the_loss_that_is_drawn_there(page_of):
+    """A hatch lies over a part of the band, and the axis over lanes that are scrolled away."""
+    spans = [
+        row(stream=str(stream), seq=n, offset=1000 * stream + n, start=STEP * n, end=STEP * n + STEP // 2, name="step")
+        for stream in range(40)
+        for n in range(1000)
+        if not 500 < n < 521 and n != 523
+    ]  # fmt: skip
+    gaps = [
+        gap(count, n, stream=str(stream), offset=1000 * stream + n)
+        for stream in range(40)
+        for count, n in [(20, 501), (1, 523)]
+    ]
+    page = page_of([clocked(epoch=EPOCH), *spans, *gaps])
+    drawn(page)
+    box = page.page.locator("canvas.lanes").bounding_box()
+    left, scale = box["x"] + 184, (box["width"] - 184) / 1040 / STEP
+
+    def said(time, y):
+        page.page.mouse.move(left + (time + 20 * STEP) * scale, box["y"] + y)
+        page.page.wait_for_timeout(100)
+        return page.text(".status .hover")
+
+    texts = [said(STEP * n, 105) for n in range(502, 520, 2)]
+    assert all(each.startswith("20 events missing") for each in texts), texts
+    assert "of the events missing here, about 1 of" in said(STEP * 525, 105)
+    page.go("/timeline?y=67")
+    page.page.wait_for_timeout(300)
+    assert said(STEP * 525, 35) == ""
+
+
 BAR = "canvas.rangebar"
 BAR_ASKS = "**/api/v1/frame?*pixels=640&*"
 """The questions of the bar, which is 1280 pixels wide. A column has two."""

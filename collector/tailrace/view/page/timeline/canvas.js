@@ -197,9 +197,11 @@ export class TimeCanvas {
   }
 
   /** Return what is missing at a place in a band of losses: the lane's `place`, how many events are `here` and `lost`, and
-   * whether more may be missing (`unknown`). Return null elsewhere. */
+   * whether more may be missing (`unknown`). Return null elsewhere, and where a hatch lies over the band. */
   shareAt(x, y) {
-    const strip = this._strips.find(({ left, top, right, bottom }) => x >= left && x < right && y >= top && y <= bottom);
+    const seen = y < AXIS_HEIGHT ? undefined : this.placeAt(y);
+    const strip = this._strips.find(({ place, left, top, right, bottom }) => place === seen && x >= left && x < right && y >= top && y <= bottom);
+    if (strip?.hatched.some((gap) => x >= gap.x && x < gap.x + gap.length)) return null;
     const index = strip && Math.floor((x - strip.left) / strip.step);
     if (!strip || !(strip.lost[index] || strip.unknown[index])) return null;
     return { place: strip.place, here: strip.here[index], lost: strip.lost[index], unknown: Boolean(strip.unknown[index]) };
@@ -305,8 +307,10 @@ export class TimeCanvas {
       const foot = { y: this.foot(place), height: this.band(place) };
       const isApart = ({ seen }) => seen.wide && seen.length >= APART;
       const others = gaps.filter((each) => !isApart(each)).map(({ gap }) => gap);
-      if (others.length) this._band(pen, part, loss.lanes, others, { ...measures, ...foot, place });
-      for (const { gap, seen } of wide.filter(isApart)) {
+      const apart = wide.filter(isApart);
+      const hatched = apart.map(({ seen }) => seen);
+      if (others.length) this._band(pen, part, loss.lanes, others, { ...measures, ...foot, place, hatched });
+      for (const { gap, seen } of apart) {
         drawGap(pen, seen, [{ y: foot.y - foot.height, height: foot.height }]);
         if (place.strip) drawLabel(pen, gap, seen, foot);
       }
@@ -318,14 +322,14 @@ export class TimeCanvas {
   }
 
   /** Draw which share of the events of some lanes is missing, as a band on a foot at `y`. */
-  _band(pen, part, lanes, gaps, { shift, scale, left, width, y, height, place }) {
+  _band(pen, part, lanes, gaps, { shift, scale, left, width, y, height, place, hatched }) {
     const narrow = columnWidth(part, scale);
     const here = new Float64Array(Math.ceil(width / narrow));
     const column = (time) => Math.floor(((time + shift) * scale) / narrow);
     for (const each of lanes) eachEvent(part.lanes.get(each), (time, count) => (here[column(time)] += count));
     const { shares, step } = joinedShares(sharesOf(gaps, { here, column }), narrow);
     drawShares(pen, shares, { x: left, step, y, height });
-    this._strips.push({ place, left, right: left + width, top: y - height, bottom: y, step, ...shares });
+    this._strips.push({ place, hatched, left, right: left + width, top: y - height, bottom: y, step, ...shares });
   }
 
   /** Outline the picked and the hovered item of a lane. */

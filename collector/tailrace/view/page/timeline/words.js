@@ -30,7 +30,8 @@ export const emptiness = ({ from, to }, clock) => `no event here for ${clock.len
 
 /** Return a sentence about a column of the band at the foot of a lane: which share of its events is missing. */
 export function describeShare({ here, lost, unknown }, lane) {
-  const known = lost ? `${unknown ? "at least " : ""}${share(lost / (lost + here))} of the events missing here, about ${count(lost)} of ${count(lost + here)}` : "";
+  const number = lost < 1 ? "fewer than 1" : `about ${count(lost)} of ${count(lost + here)}`;  // a gap may be wider than a column
+  const known = lost ? `${unknown ? "at least " : ""}${share(lost / (lost + here))} of the events missing here, ${number}` : "";
   return `${[known, unknown ? "an unknown number missing" : ""].filter(Boolean).join("; ")} · ${placeOf(lane)}`;
 }
 
