@@ -73,6 +73,25 @@ def test_what_is_missing_has_a_number_a_reason_and_bounds(runs):
     assert read["bounds"]["p50"] == [20_000, 21_000]
 
 
+def test_a_number_that_comes_twice_is_the_reason(runs):
+    (runs / "a.pfw").write_bytes(trace(*LINES, LINES[7]))
+    (only,) = json.loads(verdict("--json", runs, code=3))["traces"]
+    why = "numbers come twice or out of order, so holes in them prove nothing"
+    assert only["text"] == f"cannot be told, because {why}"
+
+
+def test_a_name_with_times_of_two_units_has_two_rows_with_their_units(runs):
+    (runs / "a.pfw").write_bytes(trace(*LINES))
+    (runs / "b.jets").write_text(
+        '{"type":"header","version":"2.0","metadata":{}}\n'
+        '{"clk":2,"type":"record","name":"read","record_type":"x","id":1,"parent_id":null,"description":"","data":{}}\n'
+        '{"clk":3,"type":"record_end","record_id":1}\n{"type":"footer"}\n'
+    )
+    heading, *rows = (line.split() for line in verdict(runs).splitlines()[2:])
+    assert heading == ["name", "unit", "count", "p50", "p95", "max"]
+    assert [row[:3] for row in rows] == [["read", "ns", "38"], ["read", "ticks", "1"]]
+
+
 def test_what_cannot_be_told_is_not_complete(runs):
     (runs / "torn.pfw").write_bytes(b"\n".join(trace(*LINES).split(b"\n")[:-2]) + b"\n")
     (runs / "notes.txt").write_text("what I did today\n")

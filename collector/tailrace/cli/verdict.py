@@ -53,6 +53,9 @@ BLIND = {
 """For each format, a sentence about the losses that its traces cannot show. A trace is called complete only if the SQL
 `PROVED` selects its session, because the trace would then show every loss."""
 
+REPEATED = "numbers come twice or out of order, so holes in them prove nothing"
+"""Reason, in words, of a gap of unknown size for event numbers of DFTracer (`TracedRun`)."""
+
 PROVED = """
 SELECT source, session
 FROM (
@@ -222,10 +225,11 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
     unknown: dict[tuple[str, str], set[str]] = {}
     missing_of: dict[tuple[str, str], Counter[str]] = {}
     names: Counter[tuple[str, str]] = Counter()
-    gaps = f"SELECT source, session, reason, coalesce(\"of\" = 'name', false), {MISSING}, bool_or(remaining IS NULL) FROM gaps GROUP BY ALL"  # noqa: S608 - our own words
-    for source, session, reason, is_name, count, uncounted in engine.rows(gaps):
+    gaps = f"SELECT source, session, reason, coalesce(detail = 'ids', false), coalesce(\"of\" = 'name', false), {MISSING}, bool_or(remaining IS NULL) FROM gaps GROUP BY ALL"  # noqa: S608 - our own words
+    for source, session, reason, is_ids, is_name, count, uncounted in engine.rows(gaps):
         if uncounted:
-            unknown.setdefault((source, session), set()).add(BECAUSE[Reason(reason)])
+            why = REPEATED if is_ids else BECAUSE[Reason(reason)]
+            unknown.setdefault((source, session), set()).add(why)
         if is_name:
             names[source, session] += count
         else:
@@ -282,7 +286,8 @@ def _print(
     if not found:
         click.echo("cannot be told, because there is no trace")
     if console and names:
-        words = [(each, interval_words(each)) for each in names]
-        rows = [(*each.group, *(its[figure] for figure in SHOWN)) for each, its in words]
+        texts = ["name"] if all(each.unit == "ns" for each in names) else ["name", "unit"]
+        words = [((*each.group, each.unit), interval_words(each)) for each in names]
+        rows = [(*of[: len(texts)], *(its[figure] for figure in SHOWN)) for of, its in words]
         sys.stdout.flush()
-        console.figures(["name"], SHOWN, rows)
+        console.figures(texts, SHOWN, rows)
