@@ -169,6 +169,33 @@ def test_what_cannot_be_opened_has_a_line(runs):
     }
 
 
+def test_a_torn_line_about_the_trace_is_no_missing_event(runs):
+    """Headers, footers and names are no events, but a part of an event may follow them in the line."""
+    header = '{"type":"header","version":"2.0","metadata":{}}\n'
+    record = '{"clk":2,"type":"record","name":"add","record_type":"x","id":1,"parent_id":null,"description":"","data":{}}'
+    footer = '{"type":"footer","total_records":1,"total_events":0,"total_annotations":0}\n'
+    host, start, *events, end = trace(*LINES).splitlines(keepends=True)
+    traces = {
+        "footer.jets": f"{header}{record}\n{footer[:40]}",
+        "header.jets": f"{header[:30]}\n{record}\n{footer}",
+        "no_version.jets": f'{{"type":"header"}}\n{record}\n{footer}',
+        "glued.jets": f"{header[:30]}{record}\n{footer}",
+        "torn.jets": f"{header}{footer[:-1]}{record[:40]}",
+        "end.pfw": b"".join([b"[\n", host, start, *events, end[:60]]),
+        "start.pfw": b"".join([b"[\n", host, start[:60], b"\n", *events, end]),
+        "host.pfw": b"".join([b"[\n", host[:40], b"\n", start, *events, end]),
+    }
+    for name, text in traces.items():
+        (runs / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    found = json.loads(verdict("--json", runs, code=3))["traces"]
+    assert all(each["missing"] or each["unknown"] for each in found)
+    lost = {Path(each["path"]).name: each["missing"] for each in found}
+    assert lost == {name: {} for name in traces} | {
+        "glued.jets": {"malformed": 1},
+        "torn.jets": {"truncated": 1},
+    }
+
+
 def test_a_missing_name_is_no_missing_event(runs):
     shutil.copy(VECTORS / "et3" / "agent_simple.in", runs / "a.et3")
     (only,) = json.loads(verdict("--json", runs / "a.et3", code=3))["traces"]

@@ -475,8 +475,8 @@ class Unreadable:
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
         """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
-        same reason. A series contains either only records that may be mere text, or no such record. Above `_PARTS_MAX`
-        series, write one gap row for each reason."""
+        same reason. A series contains either only records that are or may be no events, or no such record. Above
+        `_PARTS_MAX` series, write one gap row for each reason."""
         goes_on = self._goes_on(pieces[0])
         is_text, judged = False, list[tuple[Record, bool, bool]]()
         for piece in pieces:
@@ -484,7 +484,7 @@ class Unreadable:
             judged.append((piece, is_text, self._is_missing(piece, is_text=is_text)))
 
         def reason(of: tuple[Record, bool, bool]) -> tuple[str, bool]:
-            return of[0].flaw or "", of[1]
+            return of[0].flaw or "", of[1] or of[0].name is not None
 
         parts = [list(same) for _, same in groupby(judged, key=reason)]
         rows = [[part] for part in parts]
@@ -495,7 +495,7 @@ class Unreadable:
             of_row = [each for part in row for each in part]
             count = sum(missing for _, _, missing in of_row)
             more = not (count or self._counted)
-            if all(_is_unknown(piece) or is_text for piece, is_text, _ in of_row):
+            if all(_is_unknown(piece) or piece.name or is_text for piece, is_text, _ in of_row):
                 more = goes_on and of_row[0][0] is pieces[0]
             series = [[piece for piece, _, _ in part] for part in row]
             self._own.malformed(session, series, count, go_on=more)
@@ -509,8 +509,8 @@ class Unreadable:
 
     def _is_missing(self, piece: Record, *, is_text: bool) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
-        its events, if the record continues the previous unreadable record, if it may be text that is not an event, or
-        if its number of events is unknown."""
+        its events, if the record continues the previous unreadable record, if it is not an event (as its name or text
+        shows), or if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = self._goes_on(piece)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -520,7 +520,7 @@ class Unreadable:
             or piece.detail.endswith(b"\n")
         )
         state.unended = None if ended else (piece.offset + piece.size, flaw)
-        return not (self._counted or goes_on or is_text or _is_unknown(piece))
+        return not (self._counted or goes_on or is_text or piece.name or _is_unknown(piece))
 
     def _is_text(self, piece: Record) -> bool:
         """Return whether an unreadable line resembles no record, and nothing before it shows that the input is a trace.

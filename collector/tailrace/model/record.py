@@ -136,6 +136,7 @@ class Record(NamedTuple):
     stream: str
     substream: int | None
     counter: int | None  # The producer's number of the event, as on the wire.
+    # For a malformed record: what the bytes describe instead of an event, such as a footer, if they show this.
     name: str | None
     category: str | None
     id: int | None

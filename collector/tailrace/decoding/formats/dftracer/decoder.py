@@ -79,6 +79,13 @@ JOINS_MAX = 4
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 """The bytes that may stand before a record, and those that may stand after it, in a JSON array."""
 
+_NO_EVENT = re.compile(
+    rb"""[\s\[\],]*\{\s*(?:"id"\s*:\s*\d{1,18}\s*,\s*)?"name"\s*:\s*"(start|end|[FHS]H|CM|PR|thread_name|process_name)"\s*,"""
+    rb"""\s*"cat"\s*:\s*"dftracer"(?!.*"cat")""",
+    re.DOTALL,
+)
+"""The name in an unreadable record that describes the run or a hash. No field of another record may follow."""
+
 _JOINT = re.compile(rb"((?:\A|(?<=[\s\[\]},]))\x1a+(?=[\s\[\]{,]|\Z))")
 """Ctrl-Zs between records or brackets."""
 
@@ -446,7 +453,8 @@ class DFTracerDecoder:
         if self._processes.find(data):
             self._turned()
         heals = self._run.lost(self._offset + len(data), data, number)
-        self._add(malformed(self._offset, data, reason))
+        other = _NO_EVENT.match(data)
+        self._add(malformed(self._offset, data, reason)._replace(name=other and other[1].decode()))
         self._records += heals
 
     def _add(self, record: Record) -> None:

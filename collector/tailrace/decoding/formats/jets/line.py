@@ -57,6 +57,12 @@ _RECORD_ID = re.compile(
 """The id of a record in a line that is no JSON object. No brace may stand between the line's first brace and the id, so
 that the id is not one in the record's data."""
 
+_NO_EVENT = re.compile(
+    rb"""[^{}]*+\{(?>[^{}]*?"type"\s*:\s*")(header|footer)(?!.*"(?:type|clk)")""", re.DOTALL
+)
+"""The type of a header or footer in a line that is no JSON object. No field of another line may follow, as if a producer
+had written an event into the torn line."""
+
 
 class _MalformedError(Exception):
     """Signals that a line is unreadable. The argument is the reason."""
@@ -82,18 +88,21 @@ def read_line(offset: int, line: bytes) -> Record:
     marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line.removeprefix(BYTE_ORDER_MARK))
     if isinstance(found, str):
-        shown = _RECORD_ID.match(line)
+        shown, other = _RECORD_ID.match(line), _NO_EVENT.match(line)
         # Lines that refer to the record are not orphans if its id is readable.
-        return malformed(offset, line, found)._replace(id=shown and int(shown[1]))
+        return malformed(offset, line, found)._replace(
+            id=shown and int(shown[1]), name=other and other[1].decode()
+        )
     fields = {field.key: field for field in found}
     try:
         reading = _READERS.get(_string(fields, "type"), _read_other)(fields)
     except _MalformedError as refused:
-        lost = None
-        if "type" in fields and fields["type"].value == "record" and "id" in fields:
+        lost, type_ = None, fields["type"].value if "type" in fields else None
+        if type_ == "record" and "id" in fields:
             with suppress(_MalformedError):
                 lost = _id(fields, "id", set())
-        return malformed(offset, line, str(refused))._replace(id=lost)
+        other = type_ if isinstance(type_, str) and type_ in {"header", "footer"} else None
+        return malformed(offset, line, str(refused))._replace(id=lost, name=other)
     theirs, repeated = reading.theirs, len(fields) < len(found)
     flaw = "duplicate_key" if repeated else reading.flaw
     reserved = any(key[:1] == "$" for key in fields)
