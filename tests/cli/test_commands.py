@@ -23,6 +23,7 @@ from tailrace.daemon.loops import upkeep
 from tailrace.demo import tour
 from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
+from tests.cli.command import run
 from tests.query.tables import make, row
 
 COLLECTOR = Path(tailrace.__path__[0])
@@ -159,6 +160,37 @@ def test_a_command_loads_only_what_it_needs(command, tmp_path, monkeypatch):
     found, most = COSTS[command]
     assert heavy(modules) - LATER == found
     assert len(modules) <= most
+
+
+READING = {
+    "collectors",
+    "export",
+    "follow",
+    "gaps",
+    "query",
+    "ranks",
+    "stats",
+    "streams",
+    "top",
+    "view",
+}
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_a_command_that_reads_takes_the_store_as_an_argument_too(name, tmp_path):
+    """Both at once are wrong usage."""
+    needed = {"export": ["--to", "csv", "-o", str(tmp_path / "a")], "query": ["SELECT 1"]}
+    words = [name, *needed.get(name, []), "--store", "a", "b"]
+    twice = CliRunner().invoke(group, words)
+    assert twice.exit_code == 2
+    assert "give the store either as STORE or with --store" in twice.output
+
+
+@pytest.mark.parametrize("words", [("query", "SELECT count(*) FROM spans"), ("stats",)])
+def test_the_store_given_as_an_argument_is_read(tmp_path, words):
+    make(tmp_path / "store", [row()])
+    of_argument = run(*words, tmp_path / "store")
+    assert of_argument == run(*words, "--store", tmp_path / "store")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -46,6 +46,7 @@ NUMBERS = ("age", "not committed", "spool", "missing")
 )
 @options.config_option
 @options.store_option
+@options.store_argument
 @options.json_option("Print one JSON object for each collector.")
 @click.option(
     "--metrics", "as_metrics", is_flag=True, help="Print metrics, as Prometheus reads them."
@@ -145,7 +146,7 @@ FIRST_SECONDS = 0.5
 @click.command(
     epilog=examples("tailrace top --store ./store", "tailrace top --store ./store --count 1 --json")
 )
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object for each answer of a collector.")
 @click.option(
     "--interval",

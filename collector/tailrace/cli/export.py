@@ -37,7 +37,7 @@ MEMORY = Size.parse("1 GiB")
         "tailrace export --store ./store --to csv -o -",
     )
 )
-@options.table_options
+@options.reading_options
 @click.option(
     "--to",
     "format_",

@@ -156,7 +156,7 @@ def _report(
 
 
 @click.command(epilog=examples("tailrace ranks --store ./merged --svg ranks.svg"))
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object.")
 @click.option(
     "--columns",

@@ -33,7 +33,7 @@ REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
 @click.command(epilog=examples("tailrace gaps --store ./store"))
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object for each gap, with all columns.")
 @options.selection_options
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
@@ -119,7 +119,7 @@ SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open", "peer")
 
 
 @click.command(epilog=examples("tailrace streams --store ./store"))
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object for each stream, with all columns.")
 @options.selection_options
 @options.complete_option

@@ -107,6 +107,31 @@ table_options = together(
 """The options --config and --store. The command's function gets the configuration that they select as `loaded`."""
 
 
+def _given_once(option: str | None, argument: str | None) -> str | None:
+    """Return the store that was given with `--store` or as the argument STORE, or None. Raise UsageError if both were
+    given."""
+    if option is not None and argument is not None:
+        raise click.UsageError("give the store either as STORE or with --store")
+    return argument if option is None else option
+
+
+store_argument = together(
+    click.argument(
+        "argument", metavar="[STORE]", required=False, shell_complete=complete_directories
+    ),
+    received_as("store", _given_once, ("store", "argument")),
+)
+"""The argument STORE, which may be given instead of the option --store. The command's function gets either of them as
+`store`."""
+
+reading_options = together(
+    config_option, store_option, store_argument,
+    received_as("loaded", load_config, ("config", "store")),
+)  # fmt: skip
+"""The options --config and --store, and the argument STORE. The command's function gets the configuration that they
+select as `loaded`."""
+
+
 def labels(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[RunLabel, ...]:

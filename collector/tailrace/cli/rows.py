@@ -23,7 +23,8 @@ from tailrace.units import Duration, Size
 @click.command(
     epilog=examples('tailrace query --store ./store "SELECT DISTINCT name FROM spans ORDER BY 1"')
 )
-@options.table_options
+@options.config_option
+@options.store_option
 @options.json_option("Print one JSON object for each row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
 @click.option(
@@ -46,6 +47,8 @@ from tailrace.units import Duration, Size
 )
 @options.complete_option
 @click.argument("sql")
+@options.store_argument
+@options.received_as("loaded", options.load_config, ("config", "store"))
 def query_command(
     source: str | None,
     sql: str,
@@ -115,7 +118,7 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 
 
 @click.command(epilog=examples("tailrace follow --store ./store --from-start --lines 10"))
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object for each row, with all columns.")
 @click.option(
     "--source",

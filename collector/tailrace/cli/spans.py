@@ -50,7 +50,7 @@ NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", 
         "tailrace stats --store ./store", "tailrace stats --store ./store --by source --by name"
     )
 )
-@options.table_options
+@options.reading_options
 @options.json_option("Print one JSON object for each group.")
 @options.window_options
 @by_option
