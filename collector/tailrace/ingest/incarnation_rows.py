@@ -534,7 +534,9 @@ class Unreadable:
         if flaw not in _OF_JSON | _OF_LINES or not isinstance(data, bytes):
             return False
         # Do not search for the end of an object with a pattern: it would search from each `":` of a long line.
-        is_object = _BEGIN.match(data) or (data.rstrip(_BEHIND).endswith(b"}") and b'":' in data)
+        has_end = data.rstrip(_BEHIND).endswith(b"}") and b'":' in data
+        # The input may begin in the middle of an object, which was counted where it begins.
+        is_object = _BEGIN.match(data) or (has_end and piece.offset > 0)
         alike = is_object or (flaw in _OF_LINES and _LETTER.match(data))
         return not (alike or b"\0" in data)
 
