@@ -495,7 +495,10 @@ class Unreadable:
             of_row = [each for part in row for each in part]
             count = sum(missing for _, _, missing in of_row)
             more = not (count or self._counted)
-            if all(_is_unknown(piece) or piece.name or is_text for piece, is_text, _ in of_row):
+            if all(
+                is_text or _is_unknown(piece) or _may_hold_others(piece)
+                for piece, is_text, _ in of_row
+            ):
                 more = goes_on and of_row[0][0] is pieces[0]
             series = [[piece for piece, _, _ in part] for part in row]
             self._own.malformed(session, series, count, go_on=more)
@@ -539,6 +542,11 @@ class Unreadable:
         is_object = _BEGIN.match(data) or (has_end and piece.offset > 0)
         alike = is_object or (flaw in _OF_LINES and _LETTER.match(data))
         return not (alike or b"\0" in data)
+
+
+def _may_hold_others(piece: Record) -> bool:
+    """Return whether an unreadable record that is no event may have a part of an event in the same line."""
+    return piece.name is not None and piece.flaw in _OF_JSON | _OF_LINES - {"truncated"}
 
 
 def _is_unknown(piece: Record) -> bool:
