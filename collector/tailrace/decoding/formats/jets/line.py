@@ -88,10 +88,10 @@ def read_line(offset: int, line: bytes) -> Record:
     marked = line.startswith(BYTE_ORDER_MARK)
     found = read_object(line.removeprefix(BYTE_ORDER_MARK))
     if isinstance(found, str):
-        shown, other = _RECORD_ID.match(line), _NO_EVENT.match(line)
+        shown, known = _RECORD_ID.match(line), _NO_EVENT.match(line)
         # Lines that refer to the record are not orphans if its id is readable.
         return malformed(offset, line, found)._replace(
-            id=shown and int(shown[1]), name=other and other[1].decode()
+            id=shown and int(shown[1]), name=known and known[1].decode()
         )
     fields = {field.key: field for field in found}
     try:
