@@ -670,6 +670,17 @@ def test_documents_have_the_name_of_their_trace_or_none(path: str, own: str) -> 
     assert not any(name.startswith(".") for name in FORMAT.files.documents("/run/trace"))
 
 
+@pytest.mark.parametrize("clock", [False, True])
+def test_a_line_that_is_not_utf8_may_be_several_unless_a_clock_tells(clock: bool) -> None:
+    times = [str(number if clock else MAIN) for number in range(1, 13)]
+    lines = [f"{'E' if n % 2 else 'M'} 1{' 0' * (1 - n % 2)} {t}\n" for n, t in enumerate(times)]
+    whole = "".join(lines).encode()
+    begin = len("".join(lines[:4]))
+    records = decode(whole[:begin] + b"\xff" * 50 + whole[begin + 50 :])
+    (bad,) = (record for record in records if record.kind == Kind.MALFORMED)
+    assert bad.name == (None if clock else "lines")
+
+
 def test_traces_are_recognised_by_their_first_lines() -> None:
     recognises = FORMAT.files.recognises
     for name in (*CLEAN, "spec_example", "spec_kinds", "et1", "nul_hole", "unreadable_in_clock"):

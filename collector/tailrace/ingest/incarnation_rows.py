@@ -512,7 +512,7 @@ class Unreadable:
 
     def _is_missing(self, piece: Record, *, is_text: bool) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
-        its events, if the record continues the previous unreadable record, if it is not an event (as its name or text
+        its events, if the record continues the previous unreadable record, if it is not just one event (as its name or text
         shows), or if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = self._goes_on(piece)
@@ -545,7 +545,7 @@ class Unreadable:
 
 
 def _may_hold_others(piece: Record) -> bool:
-    """Return whether an unreadable record that is no event may have a part of an event in the same line."""
+    """Return whether an unreadable record that is not just one event may contain events, or parts of them."""
     return piece.name is not None and piece.flaw in _OF_JSON | _OF_LINES - {"truncated"}
 
 

@@ -136,7 +136,7 @@ class Record(NamedTuple):
     stream: str
     substream: int | None
     counter: int | None  # The producer's number of the event, as on the wire.
-    # For a malformed record: what the bytes describe instead of an event, such as a footer, if they show this.
+    # For a malformed record that is not just one event: what the bytes describe instead, such as a footer.
     name: str | None
     category: str | None
     id: int | None

@@ -40,6 +40,7 @@ from tailrace.decoding.formats.et3.form import (
     LineContext,
     MissingLines,
     OtherFormError,
+    SpecificationForm,
 )
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.formats.et3.maps import MapNames
@@ -170,7 +171,10 @@ class Events:
         except OtherFormError:
             found = "other_form"
         if isinstance(found, str):
-            records.append(malformed(offset, data, found))
+            # The wrong bytes may be in the place of newlines. Only clock times show how many lines are missing.
+            several = found == "invalid_utf8" and not isinstance(self._form, SpecificationForm)
+            record = malformed(offset, data, found)
+            records.append(record._replace(name="lines") if several else record)
             self._form.unreadable()
             return
         records.append(found)
