@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
+from unittest import mock
 
 import duckdb
 import pytest
@@ -17,12 +18,14 @@ from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.rows import SAMPLE_ROWS
-from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
+from tailrace.rollups.sidecar import DRAFT_NS, PagedFile, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.view.leases import ServedStore
 from tailrace.view.streaming import LiveWatch
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
+
+COUNT = 40_000
 
 
 def steps(numbers):
@@ -58,6 +61,37 @@ def test_each_file_gets_its_sidecar_once(store, sidecars):
     assert len(tended(store, sidecars)) == 2
     assert drawn(store, sidecars) == (90, 2)
     assert tended(store, sidecars) == []
+
+
+def test_a_window_inside_of_the_last_one_reads_no_page_again(tmp_path):
+    lanes = 20
+    different = {
+        "start": range(0, 10 * COUNT, 10),
+        "end": range(5, 10 * COUNT, 10),
+        "offset": range(COUNT),
+    }
+    different["time"] = [EPOCH + start for start in different["start"]]
+    different["stream"] = [str(number % lanes) for number in range(COUNT)]
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    commit_many(store, COUNT, name="step", different=different)
+    sidecars = Sidecars(store, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    tended(store, sidecars)
+
+    # The rows of all lanes do not fit into this room. Those of one lane in twenty do.
+    snapshot = TimelineSnapshot(Engine(store), FileCache(sidecars, 2**15))
+    chosen = [lane.key for lane in snapshot.lanes if lane.key.stream == "3"]
+
+    def reads(end, keys):
+        with mock.patch.object(
+            PagedFile, "read", autospec=True, side_effect=PagedFile.read
+        ) as calls:
+            found = frame(snapshot, Range(EPOCH, EPOCH + end), end // 2**13, keys)
+        return calls.call_count, sum(found.spans.count)
+
+    pages, counted = reads(2**19, chosen)
+    assert (pages > 0, counted) == (True, COUNT // lanes)
+    assert reads(2**18, chosen)[0] == 0
+    assert reads(2**19, None) == (pages, COUNT)
 
 
 def test_a_small_file_gets_none(store, sidecars):

@@ -146,11 +146,12 @@ class FileCache:
                 self._forget(path)
         return bool(damaged)
 
-    def page(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return one page of a sidecar file. Raise OSError or pyarrow's errors if the file cannot be read."""
+    def page(self, file: PagedFile, number: int, lanes: Truths) -> SidecarPage:
+        """Return one page of a sidecar file with the rows of the chosen lanes, and maybe of others. Raise OSError or
+        pyarrow's errors if the file cannot be read."""
         page = self._pages.get((file.path, number))
-        if page is None:
-            page = file.read(number)
+        if page is None or (lanes & ~page.lanes).any():
+            page = file.read(number, lanes)
             self._pages.put((file.path, number), page)
         return page
 
@@ -233,12 +234,18 @@ def bounds(reached: Reach, level: Longs) -> Longs:
 
 
 class SidecarReader:
-    """Reads the sidecar of one data file: precomputed sums of short spans, and each long span."""
+    """Reads the sidecar of one data file: precomputed sums of short spans, and each long span. `numbers` has, by the id
+    of a lane, the lane's index in the drawing."""
 
-    def __init__(self, cache: FileCache, file: CachedFile, texts: FrameTexts) -> None:
+    def __init__(
+        self, cache: FileCache, file: CachedFile, numbers: NDArray[np.int32], texts: FrameTexts
+    ) -> None:
         self._cache = cache
         self._file = file
         self._texts = texts
+        # Cached pages have all drawn lanes, whatever the window is, so that they serve the next window.
+        self._drawn = np.zeros(len(file.lanes.extents), np.bool_)
+        self._drawn[file.lanes.lane[numbers[file.lanes.id] != NONE]] = True
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
         """Yield the precomputed sums of short spans in the drawn window. `level` has the sidecar level to read for each
@@ -257,7 +264,7 @@ class SidecarReader:
                 inside |= (cells.inner[0] < high) & (cells.inner[1] >= low)
             inside &= (cells.outer[0] <= each) & (cells.outer[1] >= each)
             for number in np.flatnonzero(inside).tolist():
-                page = self._cache.page(cells, number)
+                page = self._cache.page(cells, number, self._drawn)
                 row = table.rows(page)
                 edge = page.columns["edge"]
                 chosen = (page.columns["level"] == each) & (of_level[row] == each)
@@ -272,7 +279,7 @@ class SidecarReader:
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
         shortest = int(least.min()) if len(least) else 0
         for number in self._long_pages(reached, shortest, before):
-            page = self._cache.page(self._file.longs, number)
+            page = self._cache.page(self._file.longs, number, self._drawn)
             row = table.rows(page)
             spot, longest = page.columns["spot"], page.columns["longest"]
             chosen = (longest >= bound[row]) & (spot < last[row])

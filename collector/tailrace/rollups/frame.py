@@ -483,7 +483,7 @@ class WindowParts:
         )
         yield snapshot.begun.pieces(painter.numbers, texts)
         for file, reached, level in self._sums:
-            reader = SidecarReader(cache, file, texts)
+            reader = SidecarReader(cache, file, painter.numbers, texts)
             yield from reader.sums(reached, level)
             yield from reader.longs(reached, bounds(reached, level), reached.closes)
         rows = RowReader(snapshot.rows, painter.keys, texts, cache.blocks)
@@ -491,7 +491,7 @@ class WindowParts:
         near = least_since(short)
         for file, reached in self._raw:
             before = np.array([near[of].since for of in zip(reached.number.tolist(), reached.timed.tolist(), strict=True)])  # fmt: skip
-            longs = SidecarReader(cache, file, texts).longs
+            longs = SidecarReader(cache, file, painter.numbers, texts).longs
             yield from longs(reached, _lowest(file, reached), np.minimum(before, reached.closes))
         for files, ranges, sample in (
             (short, near, WHOLE),

@@ -27,7 +27,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import user_directory
 from tailrace.filesystem import is_local
 from tailrace.rollups.events import LaneExtent
-from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
+from tailrace.rollups.pieces import NONE, Ints, Longs, Truths, coded, numbers
 from tailrace.store.layout import table_root
 
 K = TypeVar("K", bound=Hashable)
@@ -38,10 +38,11 @@ _NULLS = {"depth": NONE}
 
 
 class SidecarPage(NamedTuple):
-    """The rows of one page of a sidecar file. `columns` has no entry for a column that is entirely null. `texts`
-    has, for each text column, the code of each row and the dictionary."""
+    """The rows of some lanes on one page of a sidecar file. `lanes` states for each lane of the sidecar whether the page
+    has its rows. `columns` has no entry for a column that is entirely null. `texts` has, for each text column, the code
+    of each row and the dictionary."""
 
-    rows: int
+    lanes: Truths
     columns: dict[str, Any]
     texts: dict[str, tuple[Ints, pa.Array]]
     bytes: int
@@ -68,11 +69,15 @@ class PagedFile:
         found = [each.statistics for each in of_pages]
         return np.array([each.min for each in found], np.int64), np.array([each.max for each in found], np.int64)  # fmt: skip
 
-    def read(self, number: int) -> SidecarPage:
-        """Read the page with this number. Raise OSError or pyarrow's errors if it cannot be read."""
+    def read(self, number: int, lanes: Truths) -> SidecarPage:
+        """Read the rows of the chosen lanes on the page with this number. Raise OSError or pyarrow's errors if the page
+        cannot be read."""
         words = [name for name in _WORDS if name in self.footer.schema.names]
         with parquet.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
-            table = file.read_row_group(number, use_threads=False)
+            table = file.read_row_group(number)
+        chosen = np.flatnonzero(lanes[numbers(table.column("lane"))])
+        if len(chosen) < table.num_rows:
+            table = table.take(chosen)
         columns, texts = {}, {}
         for name in table.column_names:
             column = table.column(name)
@@ -84,7 +89,7 @@ class PagedFile:
                 columns[name] = numbers(column, _NULLS.get(name, 0))
         size = sum(each.nbytes for each in columns.values())
         size += sum(codes.nbytes + dictionary.nbytes for codes, dictionary in texts.values())
-        return SidecarPage(table.num_rows, columns, texts, size)
+        return SidecarPage(lanes, columns, texts, size + lanes.nbytes)
 
 
 class LatestUsed(Generic[K, V]):
