@@ -7,8 +7,17 @@ The endpoints `live` and `export` send their answer in parts.
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -18,6 +27,7 @@ from importlib.resources.abc import Traversable
 from inspect import cleandoc
 from operator import attrgetter
 from pathlib import PurePath
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -168,6 +178,8 @@ def _responses(content: dict[str, Any]) -> dict[str, Any]:
 
 
 INDEX = "index.html"
+_SCRIPT = b'<script type="module" src="main.js">'
+_IMPORT = re.compile(rb'^import (?:[^"]* from )?"(\.[^"]+)";', re.MULTILINE)
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -188,12 +200,42 @@ class ServedFile(NamedTuple):
 
 @cache
 def _page_files() -> dict[str, ServedFile]:
-    """Return the files of the directory `page`, by their paths."""
+    """Return the files of the directory `page`, by their paths. The index gets links to modules (`_preloads`)."""
+    found = dict(_read(files("tailrace.view") / "page", ""))
+    found[INDEX] = found[INDEX].replace(_SCRIPT, _preloads(found) + _SCRIPT)
     return {
         path: ServedFile(body, TYPES[ending], f'"{sha256(body).hexdigest()[:32]}"')
-        for path, body in _read(files("tailrace.view") / "page", "")
+        for path, body in found.items()
         if (ending := PurePath(path).suffix) in TYPES
     }
+
+
+def _preloads(page: Mapping[str, bytes]) -> bytes:
+    """Return HTML that makes a browser load all modules of the page's frame at once, instead of each when another
+    module imports it. For each view there is a template with links to the view's modules, which the page inserts."""
+
+    def links(modules: Iterable[str]) -> str:
+        return "".join(f'<link rel="modulepreload" href="{each}">\n' for each in modules)
+
+    frame = _imported(page, "main.js")
+    html = links(frame)
+    for path in sorted(page):
+        view = PurePath(path)
+        if str(view.parent) == "views" and view.suffix == ".js":
+            own = [each for each in _imported(page, path) if each not in frame]
+            html += f'<template data-view="{view.stem}">\n{links(own)}</template>\n'
+    return html.encode()
+
+
+def _imported(page: Mapping[str, bytes], module: str) -> list[str]:
+    """Return the paths of a module and of all modules that it imports, directly or through others."""
+    found = [module]
+    for each in found:
+        for target in _IMPORT.findall(page[each]):
+            path = normpath(PurePath(each).parent / target.decode())
+            if path not in found:
+                found.append(path)
+    return found
 
 
 def _read(directory: Traversable, above: str) -> Iterator[tuple[str, bytes]]:

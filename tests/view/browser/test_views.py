@@ -52,6 +52,39 @@ def test_the_overview_takes_no_unknown_number_for_zero(
     assert page.page.locator(".losses").evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_browser_loads_each_module_of_a_view_once_and_all_at_once(open_page, runs_viewer, view):
+    page = open_page(runs_viewer, f"#/{view}")
+    page.until(page.page.locator(f"#main[data-view={view}] *").count, "the view")
+    links = page.page.locator("link[rel=modulepreload]")
+    linked = links.evaluate_all("links => links.map(each => each.href)")
+    assert sorted(each for each in page.requests if each.endswith(".js")) == sorted(linked)
+
+
+@pytest.mark.parametrize(("view", "question"), [("overview", "overview"), ("timeline", "lanes")])
+def test_the_first_question_of_a_view_waits_for_nothing_and_is_asked_once(
+    open_page, runs_viewer, view, question
+):
+    page = open_page(runs_viewer)
+    page.until(page.page.locator(".verdict[data-state]").count, "the overview")
+    held = []
+    page.page.route("**/api/v1/store", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.go(f"/{view}")
+    page.requests.clear()
+    page.page.reload()
+
+    def asked():
+        return [each for each in page.requests if each.endswith(f"/api/v1/{question}")]
+
+    page.until(lambda: held and asked(), "both questions")
+    held.pop().continue_()
+    page.until(
+        page.page.locator(f"#main[data-view={view}] .body, .message[data-state=drawn]").count,
+        "the view",
+    )
+    assert len(asked()) == 1
+
+
 def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_viewer):
     page = open_page(runs_viewer, "#/statistics")
     page.until_text(".grid", "assemble")

@@ -1,6 +1,7 @@
 // Questions to the server. An error has what is wrong, where, and what to do, in the words of the server.
 
 const ROOT = "api/v1/";
+const ahead = new Map();
 
 export class Problem extends Error {
   constructor({ what, where = "", todo = "" }) {
@@ -24,7 +25,17 @@ export function address(path, params = {}) {
 
 /** Ask, and return the answer. `signal` aborts the question. Raise `Problem`. */
 export async function get(path, params = {}, signal = undefined) {
-  return answer(await reach(address(path, params), { signal }));
+  const target = address(path, params);
+  const begun = ahead.get(target);
+  ahead.delete(target);
+  return begun ?? answer(await reach(target, { signal }));
+}
+
+/** Ask before the part of the page that needs the answer is loaded. The next `get` of the same question returns it. */
+export function getAhead(path, params = {}) {
+  const begun = get(path, params);
+  begun.catch(() => {}); // That `get` raises the problem.
+  ahead.set(address(path, params), begun);
 }
 
 /** Send a body, if given, and return the answer. Raise `Problem`. */

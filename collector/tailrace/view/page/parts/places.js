@@ -15,6 +15,11 @@ export function placesOfSide(side, params) {
   return Object.fromEntries(KINDS.map(([name]) => [`${side}_${name}`, params[`${side}_${name}`] || null]));
 }
 
+/** Return the parameters of an address that narrow questions to some lanes: a session, and places. */
+export function filtersOf(params) {
+  return { session: params.session || null, source: params.source || null, ...placesOf(params) };
+}
+
 /** Return the ranks, nodes and jobs of parameters as a text; empty if there are none. */
 export function placesText(params) {
   return KINDS.filter(([name]) => params[name]).map(([name]) => `${name} ${cut(params[name], 40)}`).join(" · ");

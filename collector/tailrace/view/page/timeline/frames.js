@@ -20,6 +20,8 @@ export class Frames {
     this._asking = null;
     this._stale = false;
     this._closed = false;
+    /** Settled when the latest question has been answered, or has failed. */
+    this.answered = Promise.resolve();
   }
 
   close() {
@@ -43,7 +45,7 @@ export class Frames {
       return;
     }
     if (!this._stale && this._covers()) return;
-    this._ask(lanes);
+    this.answered = this._ask(lanes);
   }
 
   /** Return ids of the lanes in sight, and of a screen above and below. */

@@ -4,7 +4,7 @@ import { format } from "../address.js";
 import { address, get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { h } from "../parts/dom.js";
-import { placesOf } from "../parts/places.js";
+import { filtersOf } from "../parts/places.js";
 import { Busy } from "../timeline/busy.js";
 import { breaksOf, firstLook, isWithin } from "../timeline/breaks.js";
 import { TimeCanvas } from "../timeline/canvas.js";
@@ -331,7 +331,7 @@ export class Timeline {
 
   /** Return the parameters that narrow questions to the lanes shown. */
   get filters() {
-    return { session: this.params.session || null, source: this.params.source || null, ...placesOf(this.params) };
+    return filtersOf(this.params);
   }
 
   /** Read other lanes, and show the window of the address, or the first look at these lanes. */
@@ -355,7 +355,10 @@ export class Timeline {
       const breaks = this._readBreaks(axis.id, bounds, turn);
       if (this._axis !== axis.id) await Promise.race([breaks, rest(PATIENCE_MILLISECONDS)]);
       if (turn !== this._turn || this._closed) return;
-      await Promise.all([breaks, this.bar.load(this._lanes(all, axes, axis, bounds))]);
+      const lanes = this._lanes(all, axes, axis, bounds);
+      await this.frames.answered; // What is in sight comes before the bar, which has all lanes and all of time.
+      if (turn !== this._turn || this._closed) return;
+      await Promise.all([breaks, this.bar.load(lanes)]);
       this._showSample();
       this._order();
     } catch (error) {
