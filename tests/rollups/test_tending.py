@@ -9,6 +9,7 @@ from unittest import mock
 
 import duckdb
 import pytest
+from pyarrow import parquet
 
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
@@ -26,6 +27,10 @@ from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
 
 COUNT = 40_000
+
+
+def rewrite(file, **options):
+    parquet.write_table(parquet.read_table(file), file, **options)
 
 
 def steps(numbers):
@@ -275,3 +280,14 @@ def test_a_viewer_sums_many_rows_at_once_and_lets_few_wait(tmp_path):
     served.tend(lambda: True)
     assert not lacking(3_000)
     watch.close()
+
+
+def test_sums_are_written_in_short_pieces_between_which_answers_come_first(store, tmp_path):
+    groups = 3 * building.GROUPS
+    commit_many(store, groups, name="step", different={"offset": range(groups), "start": range(groups)})  # fmt: skip
+    data = max(Path(store, "events").glob("day=*/*.parquet"), key=lambda file: file.stat().st_mtime)
+    rewrite(data, row_group_size=1)
+    asked = []
+    sidecars = Sidecars(store, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    building.build(str(data), sidecars, "a file", lambda: asked.append("pause"))
+    assert len(asked) == 2 * 3  # the rows are read twice, in three batches

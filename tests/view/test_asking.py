@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from threading import Lock
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
@@ -15,6 +17,7 @@ from tailrace.rollups.sidecar import LatestUsed
 from tailrace.view.answers import AnswerPool, Endpoint
 from tailrace.view.leases import LeftError, ServedStore, SnapshotLease
 from tailrace.view.questions import OfNothing
+from tailrace.view.streaming import EXPORT_SECONDS
 from tests.query.tables import commit, make, row
 
 
@@ -96,6 +99,36 @@ def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
             lease.end(good=True)
         held = len(asking._kept)
     assert (len(asked), held) == ((2, 0) if moves else (1, 1))
+
+
+def test_roll_ups_are_not_written_while_a_request_is_answered(tmp_path):
+    store = make(tmp_path / "store", [row(seq=0)])
+    idle = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": []}, receive)
+    with closing(AnswerPool([ServedStore(choose(None, store), SystemClock())])) as asking:
+
+        def note(_=None):
+            idle.append(asking.idle.is_set())
+
+        def fail(_):
+            note()
+            raise LeftError("")
+
+        async def ask():
+            note()
+            await asking.run(request, note)
+            note()
+            with pytest.raises(LeftError):
+                await asking.run(request, fail)
+            note()
+            await asking.run(request, note, EXPORT_SECONDS)
+
+        asyncio.run(ask())
+    assert idle == [True, False, True, False, True, True]
 
 
 class Interrupted:

@@ -13,7 +13,7 @@ sums; DuckDB writes to disk what exceeds `MEMORY`."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -118,8 +118,14 @@ FROM longs ORDER BY floor(log2(greatest(longest, 1))), spot
 """
 
 
-def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
+def build(
+    source: str | BinaryIO,
+    sidecars: Sidecars,
+    path: str,
+    pause: Callable[[], object] = lambda: None,
+) -> None:
     """Write the sidecar of one data file. `path` is its path in the table, and `source` its location or the open file.
+    Call `pause` before each batch of rows.
 
     Raise OSError or pyarrow's errors if a file cannot be read or written, and duckdb's IOException or
     OutOfMemoryException if disk space or memory is too small."""
@@ -133,9 +139,9 @@ def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
         database.execute("SET preserve_insertion_order = false")
         database.execute(f"CREATE SCHEMA part; CREATE VIEW stored AS {nothing()}")
         ViewCatalog().prepare(database, "part.numbers")
-        lanes = _note_lanes(database, file)
+        lanes = _note_lanes(database, _batches(file, _FAR, pause))
         first = _first_level(database, file)
-        _sum_up(database, file, first)
+        _sum_up(database, _batches(file, COLUMNS, pause), first)
         _add_levels(database, first)
         sql = "SELECT level, count(*) FROM cells GROUP BY level ORDER BY level"
         levels, sizes = zip(*database.execute(sql).fetchall() or [(first, 0)], strict=True)
@@ -147,9 +153,12 @@ def _reader(database: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchRead
     return database.cursor().sql(sql).to_arrow_reader(65_536)
 
 
-def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _batches(
+    file: parquet.ParquetFile, columns: Sequence[str], pause: Callable[[], object]
+) -> Iterator[pa.Table]:
     groups = iter(range(file.num_row_groups))
     while some := list(islice(groups, GROUPS)):
+        pause()
         yield file.read_row_groups(some, columns=list(columns), use_threads=False)
 
 
@@ -174,11 +183,11 @@ def _gather(
 
 
 def _note_lanes(
-    database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
+    database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table]
 ) -> list[SidecarLane]:
     """Create the table `lanes` with the lanes (streams and substreams) that have rows in the data file, and return
     these lanes."""
-    _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
+    _gather(database, batches, {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
     rows = database.execute(f"SELECT {fields} FROM lanes ORDER BY number").fetchall()  # noqa: S608 - our own words
@@ -194,7 +203,7 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
     return HIGHEST if level is None else int(level)
 
 
-def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
+def _sum_up(database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], first: int) -> None:
     """Create the table `longs` with the spans at least as long as a bucket, and `cells` with the sums of all other
     events."""
     bound = _BOUND.format(level=first)
@@ -203,7 +212,7 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
         "longs": f"FROM {EACH} WHERE longest >= {bound}",
         "parts": _level(f"(FROM {EACH} WHERE longest < {bound})", first),
     }
-    _gather(database, _batches(file, COLUMNS), of_batch)
+    _gather(database, batches, of_batch)
     database.execute(
         f"DROP TABLE {EACH}; CREATE TABLE cells AS {_level('parts', first)}; DROP TABLE parts"
     )
@@ -260,9 +269,10 @@ class SidecarWriter:
         paths = [str(path.relative_to(root)) for path in local]
         sidecars.sweep(paths or [file.path for file in self._table.files()])
 
-    def write(self) -> Iterator[str]:
+    def write(self, pause: Callable[[], object] = lambda: None) -> Iterator[str]:
         """Write the sidecars that the newest version of the table lacks, those of the newest files first. Yield the path of
-        each data file that got one, and log failures. Raise StoreError if the table cannot be read."""
+        each data file that got one, and log failures. Call `pause` before each batch of rows. Raise StoreError if the table
+        cannot be read."""
         self._table.refresh()
         files = self._table.files()
         rows = {file.path: file.rows for file in files if file.rows >= self._least_rows}
@@ -273,7 +283,7 @@ class SidecarWriter:
         for path in [each.path for each in reversed(self._table.files_by_age())]:
             if path not in rows or path in self._done | self._failed:
                 continue
-            written = self._write(path)
+            written = self._write(path, pause)
             (self._done if written else self._failed).add(path)
             self._count(rows)
             if written:
@@ -284,14 +294,14 @@ class SidecarWriter:
         failed = sum(rows[path] for path in self._failed & rows.keys())
         self.progress = RollupProgress(done, sum(rows.values()) - failed)
 
-    def _write(self, path: str) -> bool:
+    def _write(self, path: str, pause: Callable[[], object]) -> bool:
         try:
             if self._table.local:
                 opened = (Path(self._table.root) / path).open("rb")
             else:
                 opened = self._table.dataset().filesystem.open_input_file(path)
             with opened as source:
-                build(source, self._sidecars, path)
+                build(source, self._sidecars, path, pause)
         except (
             OSError,
             pa.ArrowException,

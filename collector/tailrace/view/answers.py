@@ -6,6 +6,7 @@ Work is interrupted if the client disconnects or after `SECONDS`. The latest ans
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -230,6 +231,10 @@ class AnswerPool:
         self.stores = stores
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
         self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
+        self._answering = 0
+        self.idle = threading.Event()
+        """Set while no short request is being answered."""
+        self.idle.set()
         self._kept: LatestUsed[object, EncodedAnswer] = LatestUsed(KEPT_BYTES, lambda each: len(each.body))  # fmt: skip
 
     async def respond(self, endpoint: Endpoint, request: Request) -> Response:
@@ -267,8 +272,25 @@ class AnswerPool:
         """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client disconnects,
         and TooLongError after the time limit. Work with a higher limit than `SECONDS` has separate threads, so that
         short requests do not wait for it."""
+        if seconds > SECONDS:
+            return await self._run(self._long, request, work, seconds)
+        self._answering += 1
+        self.idle.clear()
+        try:
+            return await self._run(self._threads, request, work, seconds)
+        finally:
+            self._answering -= 1
+            if not self._answering:
+                self.idle.set()
+
+    async def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        request: Request,
+        work: Callable[[SnapshotLease], T],
+        seconds: float,
+    ) -> T:
         lease = SnapshotLease(self.stores)
-        threads = self._long if seconds > SECONDS else self._threads
         future = threads.submit(_on_one_snapshot, lease, work)
         working: asyncio.Future[Any] = asyncio.wrap_future(future)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))

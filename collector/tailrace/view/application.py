@@ -273,6 +273,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 TENDING_NICENESS = 10
 """Niceness of the thread that writes roll-ups, so that answers to requests come first."""
 
+PAUSE_SECONDS = 1.0
+"""Maximum time for which the thread that writes roll-ups waits for the answers to requests before its next batch of
+rows. Pages that request something all the time would delay it for ever."""
+
 
 class Viewer:
     """The web application (`app`). It shows the first store; the others are only used in comparisons."""
@@ -349,7 +353,9 @@ class Viewer:
                 return
             # ignore the error here, because the answers to requests report it
             with suppress(TailraceError):
-                self._first.tend(lambda: not self._ending.is_set())
+                self._first.tend(
+                    lambda: not self._ending.is_set(), lambda: self._pool.idle.wait(PAUSE_SECONDS)
+                )
             self._first.lacking.wait(TEND_SECONDS)
 
     async def _live(self, _: Request) -> Response:

@@ -190,14 +190,14 @@ class ServedStore:
             self._names = (engine.version, engine.watchers), read
         return self._names[1]
 
-    def tend(self, still: Callable[[], bool]) -> None:
-        """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Raise
-        StoreError if the table cannot be read."""
+    def tend(self, still: Callable[[], bool], pause: Callable[[], object] = lambda: None) -> None:
+        """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Call
+        `pause` before each batch of rows. Raise StoreError if the table cannot be read."""
         now = self.clock.monotonic()
         if self._writer is None or now > self._writer_until:
             self._writer = SidecarWriter(self.store, self.options, Sidecars(self.store))
             self._writer_until = now + TEND_SECONDS
-        for _ in self._writer.write():
+        for _ in self._writer.write(pause):
             if not still():
                 return
 
