@@ -92,6 +92,10 @@ class Viewer:
                     if line.startswith(b"data: "):
                         yield json.loads(line[6:])
 
+    def line(self):
+        """Wait for the next line that the viewer prints."""
+        return self._process.stdout.readline()
+
     def end(self, number=signal.SIGTERM):
         """End the viewer. Return its exit code and what it printed."""
         if self._process.poll() is None:
