@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 TESTS = {
+    "analysis/_innermost": ["analysis/test_innermost.py"],
     "decoding/formats/dftracer/_kernel": [
         "decoding/test_kernels.py",
         "decoding/test_dftracer_kernel.py",

@@ -16,6 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 TWICE = {
+    "tests/analysis/test_flame.py": "how the time of lanes is divided",
+    "tests/analysis/test_innermost.py": "how the time of lanes is divided",
+    "tests/analysis/test_statistics.py": "self times",
     "tests/cli/test_commands.py": "commands that decode",
     "tests/daemon": "the loops around sockets, ingest and store",
     "tests/decoding/test_conformance.py": "Python's decoders alone, at every place of a vector",

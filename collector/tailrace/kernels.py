@@ -19,6 +19,7 @@ from pathlib import Path
 from tailrace.errors import ConfigError
 
 KERNELS = (
+    "analysis/_innermost",
     "decoding/formats/dftracer/_kernel",
     "decoding/formats/et3/_kernel",
     "decoding/formats/heph/_kernel",

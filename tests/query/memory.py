@@ -44,6 +44,12 @@ class Views:
         self.connection.execute(sql, list(parameters))
         return self.connection.fetchall()
 
+    def batches(self, sql, parameters=()):
+        """Return the rows of an SQL statement as an engine returns them, in batches of a few rows."""
+        self._catalog.prepare(self.connection, sql)
+        for batch in self.connection.sql(sql, params=list(parameters)).to_arrow_reader():
+            yield from (batch.slice(at, 3) for at in range(0, len(batch), 3))
+
     def of(self, rows, sql):
         self.hold(rows)
         found = self.rows(sql)

@@ -6,11 +6,10 @@ counts only in the number of spans. Percentiles are durations of actual spans (n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, groupby
+from itertools import chain
 from math import ceil, floor, log2
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.analysis import bounds
@@ -22,7 +21,7 @@ from tailrace.analysis.durations import (
     LengthRank,
     SpanLengths,
 )
-from tailrace.analysis.flame import LaneSpan, shares
+from tailrace.analysis.innermost import DivisionRules, Lane, Numbered, divide, division
 from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Window, has_rows
@@ -225,7 +224,14 @@ def statistics(
     unended = any(each.unnumbered for each in durations.groups.values())
     selves: dict[GroupUnit, SelfTime] = {}
     if self_time:
-        selves = _selves(engine, window, by, losses, unended or _unended(engine, window))
+        unended = unended or _unended(engine, window)
+        selves = _selves(
+            engine,
+            window,
+            by,
+            [*durations.groups],
+            lambda lane: losses.touches(*lane[:3]) or (unended and lane[4] in UNNUMBERED_ENDS),
+        )
     figures = []
     for (group, unit), spans_of in durations.groups.items():
         _, _, total, least, most = spans_of.seen
@@ -327,30 +333,29 @@ class SelfTime(NamedTuple):
 
 
 def _selves(
-    engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses, unended: bool
+    engine: Engine,
+    window: Window,
+    by: Sequence[GroupKey],
+    groups: Sequence[GroupUnit],
+    doubtful: Callable[[Lane], bool],
 ) -> dict[GroupUnit, SelfTime]:
-    """Return the self time of each group of spans that begin in the window. Also read the spans inside of these spans,
-    up to `_horizon`. `unended` states whether a span lacks an end that may be lost without a gap."""
+    """Return the self time of each of `groups`, the groups of spans that begin in the window. Also read the spans inside
+    of these spans, up to `_horizon`. `doubtful` states whether a missing span may take self time from a lane."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
-    keys = "".join(f", {key.sql}" for key in by)
-    sql = (
-        f'SELECT source, session, stream, format, substream, start, "end", {inside.sql}, ticks_per_second, unit{keys}'  # noqa: S608 - our own words
-        f" FROM ({MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
-        ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
+    keys = "".join(f", {key.sql} AS k{at}" for at, key in enumerate(by))
+    spans = RowCondition(
+        f'SELECT *, start AS begins, "end" AS ends, {inside.sql} AS inside{keys} FROM ({MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL',  # noqa: S608 - our own words
+        inside.values + reached.values,
     )
-    ended = engine.rows(sql, inside.values + reached.values)
+    columns = [*((f"k{at}", "VARCHAR") for at in range(len(by))), ("unit", "VARCHAR")]
+    codes = Numbered(columns, [(*group, unit) for group, unit in groups])
+    among = division(DivisionRules(), long=False)
     shared: dict[GroupUnit, SelfTime] = defaultdict(SelfTime)
-    for place, rows in groupby(ended, itemgetter(0, 1, 2, 3, 4)):
-        doubtful = losses.touches(*place[:3]) or (unended and place[3] in UNNUMBERED_ENDS)
-        # A span that begins outside of the window has None in place of its group.
-        lane = (
-            LaneSpan(start, end, (tuple(group) if is_inside else None, unit, rate))
-            for _, _, _, _, _, start, end, is_inside, rate, unit, *group in rows
-        )
-        for (group, unit, rate), ticks in shares(lane).items():
-            if group is not None:
-                per_tick = Fraction(10**9) / Fraction(rate) if unit == "ns" else Fraction(1)
-                shared[group, unit] = shared[group, unit].add(ticks * per_tick, doubtful=doubtful)
+    for lane, times in divide(engine, spans, codes, among):
+        for code, ticks in times.items():
+            group = groups[code]
+            per_tick = Fraction(10**9) / Fraction(lane[-1]) if group[1] == "ns" else Fraction(1)
+            shared[group] = shared[group].add(ticks * per_tick, doubtful=doubtful(lane))
     return shared
 
 

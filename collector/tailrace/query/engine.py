@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
@@ -27,6 +27,9 @@ from tailrace.query.table import Region, TableReader
 from tailrace.rows.schema import COLUMNS
 from tailrace.store.refusal import line
 from tailrace.units import Size
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 T = TypeVar("T")
 
@@ -120,6 +123,16 @@ class Engine:
             answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
             while page := answer.next_page():
                 yield from page
+        except QueryError as error:
+            raise refused(error, self._limits) from error
+
+    def batches(self, sql: str, parameters: Parameters = ()) -> Iterator[pyarrow.RecordBatch]:
+        """Run an SQL statement that this program wrote, as `rows` does, and yield its rows as Arrow record batches."""
+        statement = Statement(sql, [], explains=False, parameters=parameters)
+        try:
+            answer = self._run(sql, parameters, lambda: ArrowAnswer(self.connection, statement))
+            while (batch := answer.next_batch()) is not None:
+                yield batch
         except QueryError as error:
             raise refused(error, self._limits) from error
 
