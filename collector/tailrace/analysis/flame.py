@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.analysis.innermost import LONG, DivisionRules, Numbered, divide, division
+from tailrace.analysis.innermost import LONG, DivisionRules, NumberedRows, divide, division
 from tailrace.query.completeness import Window
 from tailrace.query.filters import RowCondition, all_of
 
@@ -92,7 +92,7 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
         DivisionRules(window.since, window.until, DEEPEST), long=any(long for _, long in found)
     )
     own: Counter[int] = Counter()
-    for _, times in divide(engine, ended, Numbered((("name", "VARCHAR"),), names), among):
+    for _, times in divide(engine, ended, NumberedRows((("name", "VARCHAR"),), names), among):
         own.update(times)
     return FlameGraph(unit, _whole(among.nodes(), names, own), still_open)
 

@@ -116,7 +116,7 @@ class LaneDivision:
         return place
 
 
-class Numbered(NamedTuple):
+class NumberedRows(NamedTuple):
     """Rows that numbers replace: the index in `rows`. `columns` has the name and the type of each column. A span belongs
     to the row with the same values."""
 
@@ -142,7 +142,7 @@ class Numbered(NamedTuple):
 LONG = "NOT bool_and(TRY_CAST(ends AS BIGINT) IS NOT NULL) AS long"
 """SQL expression that states whether the end of any span (`ends`) has more than 64 bits."""
 
-Lane = Sequence[Any]
+SpanLane = Sequence[Any]
 LANE = (("source", "VARCHAR"), ("session", "VARCHAR"), ("stream", "VARCHAR"), ("substream", "BIGINT"), ("format", "VARCHAR"), ("ticks_per_second", "DOUBLE"))  # fmt: skip
 """The columns that define a lane, and their types. The last two are equal in all spans of a session."""
 
@@ -155,15 +155,15 @@ def division(rules: DivisionRules, *, long: bool) -> LaneDivision | KernelDivisi
 def divide(
     engine: Engine,
     spans: RowCondition,
-    codes: Numbered,
+    codes: NumberedRows,
     among: LaneDivision | KernelDivision,
-) -> Iterator[tuple[Lane, dict[int, int]]]:
+) -> Iterator[tuple[SpanLane, dict[int, int]]]:
     """Divide the time of lanes, and yield each lane with the time of each owner. `codes` has the owners, or the names if
     owners are nodes. `spans` is the SQL of the ended spans, with the columns of `LANE` and of `codes`, `begins`, `ends`,
     `depth`, `offset` and `inside`. The time of a span that is not `inside` belongs to nobody. Raise BrokenOffError if a
     lane or a row of `codes` is new, because upkeep made the engine move to a newer snapshot."""
     named = ", ".join(name for name, _ in LANE)
-    lanes = Numbered(
+    lanes = NumberedRows(
         LANE,
         list(engine.rows(f"SELECT {named} FROM ({spans.sql}) GROUP BY ALL", spans.values)),  # noqa: S608 - our own words
     )

@@ -21,7 +21,7 @@ from tailrace.analysis.durations import (
     LengthRank,
     SpanLengths,
 )
-from tailrace.analysis.innermost import DivisionRules, Lane, Numbered, divide, division
+from tailrace.analysis.innermost import DivisionRules, NumberedRows, SpanLane, divide, division
 from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Window, has_rows
@@ -337,7 +337,7 @@ def _selves(
     window: Window,
     by: Sequence[GroupKey],
     groups: Sequence[GroupUnit],
-    doubtful: Callable[[Lane], bool],
+    doubtful: Callable[[SpanLane], bool],
 ) -> dict[GroupUnit, SelfTime]:
     """Return the self time of each of `groups`, the groups of spans that begin in the window. Also read the spans inside
     of these spans, up to `_horizon`. `doubtful` states whether a missing span may take self time from a lane."""
@@ -348,7 +348,7 @@ def _selves(
         inside.values + reached.values,
     )
     columns = [*((f"k{at}", "VARCHAR") for at in range(len(by))), ("unit", "VARCHAR")]
-    codes = Numbered(columns, [(*group, unit) for group, unit in groups])
+    codes = NumberedRows(columns, [(*group, unit) for group, unit in groups])
     among = division(DivisionRules(), long=False)
     shared: dict[GroupUnit, SelfTime] = defaultdict(SelfTime)
     for lane, times in divide(engine, spans, codes, among):
