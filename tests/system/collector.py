@@ -28,7 +28,7 @@ FINAL_BYTES = re.compile(
     r": (\d+) bytes? in \d+ sessions?: (\d+) decoded, (\d+) malformed, (\d+) pending"
 )
 FINAL_EVENTS = re.compile(
-    r"events: (\d+) expected, (\d+) seen, (\d+) of them duplicates, (\d+) missing"
+    r"events: (\d+) expected, (\d+) seen, (\d+) of them (?:a duplicate|duplicates), (\d+) missing"
 )
 
 

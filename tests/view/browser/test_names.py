@@ -193,7 +193,8 @@ def test_groups_can_be_folded_and_the_address_has_it(page_of):
 def lanes_shown(page):
     """Return the names of lanes in sight with their headings, from top to bottom."""
     box = page.page.locator("canvas.lanes").bounding_box()
-    found = [hovered(page, 60, y).split(" · session ")[0] for y in range(45, int(box["height"]), 6)]
+    heights = range(45, int(box["height"]), 6)
+    found = [re.split(" · session | · [^·]* % missing", hovered(page, 60, y))[0] for y in heights]
     return [each for each in dict.fromkeys(found) if " · stream " in each]
 
 
