@@ -202,7 +202,7 @@ def test_a_comparison_names_what_got_slower(open_page, runs_viewer):
         f"#/compare?a={quote(f'0:{one}')}&b={quote(f'0:{other}')}&figure=p50&threshold=10",
     )
     headline = "section[aria-label=Differences] h2"
-    page.until_text(headline, "1 name got slower: solve (+195.0%); 1 undecided: checkpoint")
+    page.until_text(headline, "1 name got slower: solve (+145.0%); 1 undecided: checkpoint")
     page.until_text(".grid", "grew")
     assert "B: 5 missing" in page.text("section[aria-label=Differences] header")
     page.become("light", (1200, 620))
