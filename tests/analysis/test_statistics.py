@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from tailrace.analysis.durations import LengthRank, SpanLengths
+from tailrace.analysis.durations import LengthFigures, LengthRank, SpanLengths, _in_order, _Row
 from tailrace.analysis.statistics import MEASURED, PERCENTILES, parse, statistics
 from tailrace.errors import BrokenOffError, UnknownError
 from tailrace.query.completeness import Window, completeness
@@ -96,6 +96,41 @@ def test_self_time_is_in_nanoseconds_on_any_clock(views):
 def test_without_self_time_the_figure_is_unknown_and_not_zero(views):
     (only,) = figures(views, timed(span(0, 5)), self_time=False)
     assert only.self_time is None
+
+
+LENGTHS = st.lists(
+    st.tuples(st.integers(990, 1020) | st.integers(-3, 2**62), st.sampled_from([True, False, False])), min_size=1, max_size=60
+)  # fmt: skip
+"""Durations, many of which lie in one range, and whether each is in doubt."""
+
+SPANS_OF = """
+SELECT 'a' AS name, 'ns' AS unit, false AS open, false AS unnumbered,
+  unnest(?::BIGINT[])::HUGEINT AS length, unnest(?::BOOLEAN[]) AS doubtful
+"""
+
+
+@examples(60)
+@given(LENGTHS)
+@example([(n, n > 1006) for n in range(1004, 1010)])
+def test_a_duration_is_found_by_each_rank(views, lengths):
+    spans = RowCondition(SPANS_OF, tuple(map(list, zip(*lengths, strict=True))))
+    views.hold([])
+    counted = SpanLengths(views, ["name"], spans)
+    group = (("a",), "ns")
+    for certain in (False, True):
+        ordered = sorted(length for length, doubtful in lengths if not (certain and doubtful))
+        ranks = [LengthRank(group, rank, certain) for rank in range(1, len(ordered) + 1)]
+        found = counted.at(ranks)
+        assert [found[each] for each in ranks] == ordered
+
+
+def test_ranges_that_overlap_by_rounding_are_one():
+    rows = [
+        _Row._make((bucket, *[False] * 3, LengthFigures(2, 2, low + high, low, high)))
+        for bucket, low, high in ((1, 10, 20), (2, 20, 30), (3, 31, 40))
+    ]
+    ordered = _in_order(rows, certain=True)
+    assert [(each.buckets, each.figures.lengths) for each in ordered] == [([1, 2], 4), ([3], 2)]
 
 
 def test_spans_of_another_version_than_the_counted_ones_are_no_durations(tmp_path):

@@ -190,17 +190,17 @@ class _Series:
 def _in_order(rows: Sequence[_Row], *, certain: bool) -> list[_Range]:
     """Return the ranges that have durations, the shortest first. Join ranges that overlap: rounding of the logarithm may
     put a duration into the range beside its own."""
+    known: dict[int, list[LengthFigures]] = defaultdict(list)
+    for each in rows:
+        if each.bucket is not None and not (certain and each.doubtful is not False):
+            known[each.bucket].append(each.figures)
     ordered: list[_Range] = []
-    known = [
-        (each.bucket, each.figures)
-        for each in rows
-        if each.bucket is not None and not (certain and each.doubtful is not False)
-    ]
-    for bucket, figures in sorted(known):
+    for bucket, several in sorted(known.items()):
+        figures = LengthFigures.joined(several)
         buckets = [bucket]
         if ordered and (figures.least or 0) <= (ordered[-1].figures.most or 0):
             last = ordered.pop()
-            buckets = last.buckets if bucket in last.buckets else [*last.buckets, bucket]
-            figures = LengthFigures.joined([last.figures, figures])  # noqa: PLW2901 - both ranges together
+            buckets = [*last.buckets, bucket]
+            figures = LengthFigures.joined([last.figures, figures])
         ordered.append(_Range(buckets, figures))
     return ordered
